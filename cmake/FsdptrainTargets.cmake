@@ -1,0 +1,72 @@
+# Warnings and sanitizers: private to our own targets, never exported.
+add_library(fsdptrain_options INTERFACE)
+target_compile_options(fsdptrain_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra -fmad=false>
+  $<$<AND:$<BOOL:${FSDPTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+target_compile_definitions(fsdptrain_options INTERFACE
+  FSDPTRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+foreach(kind IN LISTS FSDPTRAIN_SANITIZER)
+  target_compile_options(fsdptrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${kind}>)
+  target_link_options(fsdptrain_options INTERFACE -fsanitize=${kind})
+endforeach()
+if("undefined" IN_LIST FSDPTRAIN_SANITIZER)
+  target_compile_options(fsdptrain_options INTERFACE -fno-sanitize-recover=undefined)
+endif()
+
+# The ISA variants and what they are compiled with; Isa in runtime/base/isa.h lists the same.
+set(FSDPTRAIN_ISA_VARIANTS baseline avx2)
+set(FSDPTRAIN_ISA_ENUM_baseline Baseline)
+set(FSDPTRAIN_ISA_FLAGS_baseline "")
+set(FSDPTRAIN_ISA_ENUM_avx2 Avx2)
+set(FSDPTRAIN_ISA_FLAGS_avx2 -mavx2 -mfma)
+# The same optimisation in every preset. Neither flag changes a result: no errno is read and no
+# floating-point trap is ever enabled.
+set(FSDPTRAIN_KERNEL_FLAGS -O2 -ftree-vectorize -fvect-cost-model=dynamic
+    -fno-math-errno -fno-trapping-math)
+
+# fsdptrain_library(<name> DIR <dir> [SOURCES ...] [ISA_SOURCES ...] [CUDA_SOURCES ...]
+#                   [DEPENDS ...] [PACKAGES ...])
+#
+# Adds fsdptrain::<name>. DEPENDS is the whole list of fsdptrain libraries that the folder may
+# include. ISA_SOURCES are compiled once per ISA variant. CUDA_SOURCES are compiled by nvcc, or,
+# in a build without CUDA, as C++ in which every launch raises DeviceError (kernels/cuda/simt.h).
+function(fsdptrain_library name)
+  cmake_parse_arguments(arg "" "DIR" "SOURCES;ISA_SOURCES;CUDA_SOURCES;DEPENDS;PACKAGES" ${ARGN})
+  set(target fsdptrain_${name})
+  foreach(list SOURCES ISA_SOURCES CUDA_SOURCES)
+    list(TRANSFORM arg_${list} PREPEND ${arg_DIR}/)
+  endforeach()
+  list(TRANSFORM arg_DEPENDS PREPEND fsdptrain::)
+
+  add_library(${target} STATIC ${arg_SOURCES} ${arg_CUDA_SOURCES})
+  add_library(fsdptrain::${name} ALIAS ${target})
+  target_link_libraries(${target} PRIVATE fsdptrain_options PUBLIC ${arg_DEPENDS} ${arg_PACKAGES})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+
+  if(arg_ISA_SOURCES)
+    foreach(isa IN LISTS FSDPTRAIN_ISA_VARIANTS)
+      set(variant ${target}_${isa})
+      add_library(${variant} OBJECT ${arg_ISA_SOURCES})
+      target_link_libraries(${variant} PRIVATE fsdptrain_options ${arg_DEPENDS} ${arg_PACKAGES})
+      target_include_directories(${variant} PRIVATE ${PROJECT_SOURCE_DIR})
+      target_compile_features(${variant} PRIVATE cxx_std_20)
+      target_compile_options(${variant} PRIVATE ${FSDPTRAIN_KERNEL_FLAGS}
+                             ${FSDPTRAIN_ISA_FLAGS_${isa}})
+      target_compile_definitions(${variant} PRIVATE FSDPTRAIN_VARIANT=${isa}
+                                 FSDPTRAIN_VARIANT_ISA=${FSDPTRAIN_ISA_ENUM_${isa}})
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${variant}>)
+    endforeach()
+  endif()
+
+  if(arg_CUDA_SOURCES)
+    if(FSDPTRAIN_CUDA)
+      target_link_libraries(${target} PUBLIC CUDA::cudart)
+      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES COMPILE_OPTIONS "-std=c++20")
+    else()
+      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES LANGUAGE CXX)
+    endif()
+  endif()
+endfunction()

@@ -1,0 +1,29 @@
+#include "runtime/base/error.h"
+
+#include <exception>
+#include <string_view>
+
+namespace fsdptrain {
+namespace detail {
+
+std::string render_error(fmt::string_view text, fmt::format_args args, SourceLocation where) {
+  std::string_view file = where.file;
+  if (file.starts_with(FSDPTRAIN_SOURCE_DIR)) {
+    file.remove_prefix(std::string_view(FSDPTRAIN_SOURCE_DIR).size() + 1);
+  }
+  return fmt::format("{} [{}:{}]", fmt::vformat(text, args), file, where.line);
+}
+
+}  // namespace detail
+
+std::string describe(const std::exception& error) {
+  std::string text = error.what();
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& cause) {
+    text += ": " + describe(cause);
+  }
+  return text;
+}
+
+}  // namespace fsdptrain

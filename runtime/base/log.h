@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+#include <fmt/core.h>
+
+// Messages to the user on standard error, each line with the prefix of the bound rank context.
+// What a command was asked to print goes to standard output and not through here.
+namespace fsdptrain {
+
+enum class LogLevel { Info, Warning, Error };
+
+void log_line(LogLevel level, std::string_view text);
+
+template <class... Args>
+void log_info(fmt::format_string<Args...> text, const Args&... args) {
+  log_line(LogLevel::Info, fmt::format(text, args...));
+}
+
+template <class... Args>
+void log_warning(fmt::format_string<Args...> text, const Args&... args) {
+  log_line(LogLevel::Warning, fmt::format(text, args...));
+}
+
+}  // namespace fsdptrain

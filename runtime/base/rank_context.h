@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/base/allocator.h"
+#include "runtime/base/isa.h"
+#include "runtime/base/thread_pool.h"
+#include "runtime/base/view.h"
+
+namespace fsdptrain {
+
+namespace autograd {
+class Pass;
+}
+
+// What keys the random numbers of a training step. Equal keys give equal numbers, whatever the
+// number of ranks and threads.
+struct RandomKeys {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  // The global number of the first sample of the micro-batch under way.
+  std::uint64_t first_sample = 0;
+};
+
+struct AutogradState {
+  bool grad_enabled = true;
+  // Numbers nodes in order of creation.
+  std::uint64_t next_sequence = 0;
+  // The backward pass under way, null outside one; owned by the engine's stack frame.
+  autograd::Pass* pass = nullptr;
+};
+
+// Everything a rank owns that is not a tensor or a module: there is no other process state. A
+// context is bound to one thread at a time; ranks that are threads of one process have one each.
+class RankContext {
+ public:
+  struct Options {
+    // 0: one per processor that this process may run on.
+    int threads = 0;
+    // Empty: select_isa().
+    std::optional<Isa> isa;
+    // In front of every log line, for example "[rank 3] ".
+    std::string log_prefix;
+  };
+
+  RankContext() : RankContext(Options{}) {}
+  explicit RankContext(const Options& options);
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
+
+  Isa isa() const { return isa_; }
+  ThreadPool& pool() { return pool_; }
+  const std::string& log_prefix() const { return log_prefix_; }
+  // DeviceError for a device this build has no memory on.
+  Allocator& allocator(Device device);
+  Launch launch(Device device);
+
+  RandomKeys random;
+  AutogradState autograd;
+
+ private:
+  Isa isa_;
+  ThreadPool pool_;
+  std::string log_prefix_;
+  std::shared_ptr<Allocator> host_;
+  std::shared_ptr<Allocator> meta_;
+};
+
+// The context bound to this thread; Error if there is none.
+RankContext& current_context();
+
+// The log prefix of the bound context; empty where none is bound.
+const std::string& bound_log_prefix();
+
+// Binds a context to this thread for the lifetime of the guard. Guards nest.
+class ContextGuard {
+ public:
+  explicit ContextGuard(RankContext& context);
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+  ~ContextGuard();
+
+ private:
+  RankContext* previous_;
+};
+
+}  // namespace fsdptrain

@@ -1,0 +1,97 @@
+#include "runtime/base/thread_pool.h"
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain {
+namespace {
+
+// About 50 µs before a worker sleeps.
+constexpr int kSpins = 2000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  check<ConfigError>(threads >= 1 && threads <= 4096, "threads: must be 1 to 4096, got {}",
+                     threads);
+  const unsigned processors = std::thread::hardware_concurrency();
+  spins_ = static_cast<unsigned>(threads) <= processors ? kSpins : 0;
+  for (int worker = 1; worker < threads; ++worker) {
+    workers_.emplace_back([this] { work(); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) {
+    worker.join();
+  }
+}
+
+void ThreadPool::run(std::int64_t count, Task task, void* context) {
+  if (count <= 1 || workers_.empty()) {
+    for (std::int64_t index = 0; index < count; ++index) {
+      task(context, index);
+    }
+    return;
+  }
+  task_ = task;
+  context_ = context;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+
+  claim_tasks();
+  for (int spin = 0;; ++spin) {
+    const int busy = busy_.load(std::memory_order_acquire);
+    if (busy == 0) {
+      return;
+    }
+    if (spin < spins_) {
+      pause();
+    } else {
+      busy_.wait(busy, std::memory_order_acquire);
+    }
+  }
+}
+
+void ThreadPool::claim_tasks() {
+  for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < count_;
+       index = next_.fetch_add(1, std::memory_order_relaxed)) {
+    task_(context_, index);
+  }
+}
+
+void ThreadPool::work() {
+  std::uint32_t seen = 0;
+  while (true) {
+    for (int spin = 0; generation_.load(std::memory_order_acquire) == seen; ++spin) {
+      if (spin < spins_) {
+        pause();
+      } else {
+        generation_.wait(seen, std::memory_order_acquire);
+      }
+    }
+    ++seen;
+    if (stop_.load(std::memory_order_relaxed)) {
+      return;
+    }
+    claim_tasks();
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      busy_.notify_one();
+    }
+  }
+}
+
+}  // namespace fsdptrain
