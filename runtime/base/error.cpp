@@ -1,6 +1,5 @@
 #include "runtime/base/error.h"
 
-#include <exception>
 #include <string_view>
 
 namespace fsdptrain {
@@ -16,14 +15,8 @@ std::string render_error(fmt::string_view text, fmt::format_args args, SourceLoc
 
 }  // namespace detail
 
-std::string describe(const std::exception& error) {
-  std::string text = error.what();
-  try {
-    std::rethrow_if_nested(error);
-  } catch (const std::exception& cause) {
-    text += ": " + describe(cause);
-  }
-  return text;
+void Error::add_context(std::string_view context) {
+  message_ = fmt::format("{}: {}", context, message_);
 }
 
 }  // namespace fsdptrain

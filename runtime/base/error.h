@@ -1,19 +1,29 @@
 #pragma once
 
 #include <concepts>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
-
+#include <exception>
 #include <fmt/core.h>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 // Every failure of the library is an exception of a type below, raised through check() or fail().
 // The text reads "<op>: <what must hold>, got <values>"; a wrong format string does not compile.
 namespace fsdptrain {
 
-class Error : public std::runtime_error {
+class Error : public std::exception {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(std::string message) : message_(std::move(message)) {}
+
+  const char* what() const noexcept override { return message_.c_str(); }
+
+  // Puts "<context>: " in front of the text, for a handler that rethrows: unlike a nested
+  // exception, the error keeps its type on the way up.
+  void add_context(std::string_view context);
+
+ private:
+  std::string message_;
 };
 
 // Sizes, strides or indices that do not fit.
@@ -112,8 +122,5 @@ void check(bool condition, std::type_identity_t<detail::Message<Args...>> messag
     throw E(detail::render_error(message.text, fmt::make_format_args(args...), message.location));
   }
 }
-
-// The messages of an exception and of everything nested in it, outermost first, joined by ": ".
-std::string describe(const std::exception& error);
 
 }  // namespace fsdptrain

@@ -1,0 +1,275 @@
+#include "runtime/autograd/engine.h"
+
+#include <queue>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/copy.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/node.h"
+#include "runtime/base/error.h"
+
+namespace fsdptrain::autograd {
+
+// One backward pass: the gradients on their way and what is still to come.
+class Pass {
+ public:
+  explicit Pass(AutogradState& state) : state_(state) { state_.pass = this; }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+  ~Pass() { state_.pass = nullptr; }
+
+  BackwardStats run(const Tensor& root, const BackwardOptions& options);
+  void queue(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
+
+ private:
+  // A tensor that has yet to receive gradients.
+  struct Pending {
+    std::int64_t edges = 0;
+    Tensor grad;
+    // The pass may write into `grad`: it is the pass's own sum and not a tensor of an op.
+    bool owned = false;
+  };
+  struct LaterFirst {
+    bool operator()(const Meta* a, const Meta* b) const {
+      return a->producer->sequence < b->producer->sequence;
+    }
+  };
+  struct InvocationHash {
+    std::size_t operator()(const Invocation& invocation) const {
+      return std::hash<const void*>()(invocation.owner) ^ (invocation.id * 0x9E3779B97F4A7C15u);
+    }
+  };
+
+  void count_edges(Meta* root);
+  void run_node(Meta& meta, bool retain_graph);
+  void deliver(const Edge& edge, Tensor gradient, bool in_slot);
+  void add_to_slot(const Meta& meta, const Tensor& gradient);
+  void add_to_pending(Pending& pending, Tensor gradient);
+  void edge_arrived(Meta& meta);
+  void finish_leaf(Meta& leaf, Pending& pending);
+  void finish_edge_of(const Invocation& invocation);
+
+  AutogradState& state_;
+  BackwardStats stats_;
+  std::unordered_map<Meta*, Pending> pending_;
+  std::unordered_map<Invocation, std::int64_t, InvocationHash> open_edges_;
+  std::priority_queue<Meta*, std::vector<Meta*>, LaterFirst> ready_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+namespace {
+
+// Whether edges to `meta` end there: leaves and views of slotted parameters.
+bool is_terminal(const Meta& meta) {
+  return meta.producer == nullptr;
+}
+
+}  // namespace
+
+void Pass::count_edges(Meta* root) {
+  std::vector<Meta*> stack{root};
+  pending_[root].edges = 1;
+  while (!stack.empty()) {
+    const Meta* const meta = stack.back();
+    stack.pop_back();
+    if (is_terminal(*meta)) {
+      for (const auto& leaf : meta->leaves) {
+        // Each view of a parameter is one source of its gradient, finished when the view is.
+        ++pending_[leaf.get()].edges;
+      }
+      continue;
+    }
+    for (const Edge& edge : meta->producer->edges) {
+      if (!edge.to) {
+        continue;
+      }
+      if (edge.invocation.owner != nullptr) {
+        ++open_edges_[edge.invocation];
+      }
+      if (pending_[edge.to.get()].edges++ == 0) {
+        stack.push_back(edge.to.get());
+      }
+    }
+  }
+}
+
+BackwardStats Pass::run(const Tensor& root, const BackwardOptions& options) {
+  Meta* const start = root.autograd_meta().get();
+  count_edges(start);
+  deliver({root.autograd_meta(), {}}, options.grad_output, false);
+  while (!ready_.empty()) {
+    Meta* const meta = ready_.top();
+    ready_.pop();
+    run_node(*meta, options.retain_graph);
+  }
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+    callbacks_[i]();
+  }
+  return stats_;
+}
+
+void Pass::run_node(Meta& meta, bool retain_graph) {
+  Pending pending = std::move(pending_.extract(&meta).mapped());
+  for (const auto& hook : meta.pre_backward_hooks) {
+    hook();
+  }
+  // The pass holds the node: freeing the closure below may drop the last graph tensor.
+  const std::shared_ptr<Node> node = meta.producer;
+  ++stats_.nodes;
+  GradientSink sink(node->edges);
+  Gradients gradients(node->edges.size());
+  if (pending.grad.defined()) {
+    try {
+      check<AutogradError>(node->backward != nullptr,
+                           "the graph was freed by an earlier backward: pass {} to run it again",
+                           "retain_graph");
+      gradients = node->backward(pending.grad, sink);
+      check<AutogradError>(gradients.size() == node->edges.size(),
+                           "returned {} gradients for {} inputs", gradients.size(),
+                           node->edges.size());
+    } catch (Error& error) {
+      error.add_context(fmt::format("backward of {}", node->op));
+      throw;
+    }
+  }
+  if (!retain_graph) {
+    node->backward = nullptr;
+  }
+  pending.grad = Tensor();
+  for (std::size_t i = 0; i < node->edges.size(); ++i) {
+    const int input = static_cast<int>(i);
+    const bool posted = sink.posted(input).defined();
+    deliver(node->edges[i], posted ? std::move(sink.posted(input)) : std::move(gradients[i]),
+            sink.in_slot(input));
+  }
+}
+
+void Pass::deliver(const Edge& edge, Tensor gradient, bool in_slot) {
+  if (!edge.to) {
+    return;
+  }
+  Meta& meta = *edge.to;
+  if (gradient.defined() && !in_slot) {
+    check<ShapeError>(
+        gradient.shape() == meta.shape && gradient.dtype() == meta.dtype,
+        "backward: a gradient of shape {} and {} came for a tensor of shape {} and {}",
+        gradient.shape(), gradient.dtype(), meta.shape, meta.dtype);
+    if (meta.slot) {
+      add_to_slot(meta, gradient);
+    } else {
+      add_to_pending(pending_.at(&meta), std::move(gradient));
+    }
+  }
+  edge_arrived(meta);
+  if (edge.invocation.owner != nullptr) {
+    finish_edge_of(edge.invocation);
+  }
+}
+
+void Pass::add_to_slot(const Meta& meta, const Tensor& gradient) {
+  const GradientTarget target = meta.slot->open();
+  stats_.slot_elements_added += gradient.numel();
+  if (target.accumulate) {
+    kernels::accumulate(gradient.launch(), target.destination.view(), gradient.view());
+  } else {
+    kernels::copy(gradient.launch(), target.destination.view(), gradient.view());
+  }
+}
+
+void Pass::add_to_pending(Pending& pending, Tensor gradient) {
+  if (!pending.grad.defined()) {
+    pending.grad = std::move(gradient);
+    return;
+  }
+  if (!pending.owned) {
+    // An op may have returned one tensor for two inputs: sum into a new one.
+    const Tensor sum = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device());
+    kernels::copy(sum.launch(), sum.view(), pending.grad.view());
+    pending.grad = sum;
+    pending.owned = true;
+  }
+  kernels::accumulate(gradient.launch(), pending.grad.view(), gradient.view());
+}
+
+void Pass::edge_arrived(Meta& meta) {
+  Pending& pending = pending_.at(&meta);
+  if (--pending.edges > 0) {
+    return;
+  }
+  if (!is_terminal(meta)) {
+    ready_.push(&meta);
+    return;
+  }
+  if (meta.leaves.empty()) {
+    finish_leaf(meta, pending);
+    return;
+  }
+  for (const auto& leaf : meta.leaves) {
+    edge_arrived(*leaf);
+  }
+}
+
+void Pass::finish_leaf(Meta& leaf, Pending& pending) {
+  for (const auto& hook : leaf.pre_backward_hooks) {
+    hook();
+  }
+  if (pending.grad.defined()) {
+    if (leaf.grad.defined()) {
+      Pending sum{0, leaf.grad, false};
+      add_to_pending(sum, pending.grad);
+      leaf.grad = sum.grad;
+    } else {
+      leaf.grad = pending.grad;
+    }
+    pending.grad = Tensor();
+  }
+  for (const auto& hook : leaf.post_accumulate_hooks) {
+    hook();
+  }
+}
+
+void Pass::finish_edge_of(const Invocation& invocation) {
+  if (--open_edges_.at(invocation) == 0) {
+    invocation.owner->post_backward(invocation.id);
+  }
+}
+
+BackwardStats backward(const Tensor& root, const BackwardOptions& options) {
+  AutogradState& state = current_context().autograd;
+  check<AutogradError>(state.pass == nullptr, "backward: called from within a backward; {}",
+                       "queue_callback() runs work at the end of the pass");
+  check<AutogradError>(root.defined() && root.requires_grad(),
+                       "backward: the root requires no grad: it was computed from nothing that "
+                       "does, or under {}",
+                       "NoGradGuard");
+  BackwardOptions filled = options;
+  if (!filled.grad_output.defined()) {
+    check<ShapeError>(root.numel() == 1,
+                      "backward: a root of shape {} needs grad_output: only one element can do "
+                      "without",
+                      root.shape());
+    filled.grad_output = Tensor::full(root.shape(), 1, root.dtype(), root.device());
+  }
+  check<ShapeError>(root.shape() == filled.grad_output.shape(),
+                    "backward: the root has shape {} but grad_output {}", root.shape(),
+                    filled.grad_output.shape());
+  check<DTypeError>(root.dtype() == filled.grad_output.dtype(),
+                    "backward: the root is {} but grad_output {}", root.dtype(),
+                    filled.grad_output.dtype());
+  check<DeviceError>(root.device() == filled.grad_output.device(),
+                     "backward: the root is on {} but grad_output on {}", root.device(),
+                     filled.grad_output.device());
+  const NoGradGuard no_grad;
+  filled.grad_output = filled.grad_output.detach();
+  return Pass(state).run(root, filled);
+}
+
+void queue_callback(std::function<void()> callback) {
+  Pass* const pass = current_context().autograd.pass;
+  check<AutogradError>(pass != nullptr, "queue_callback: no backward is under {}", "way");
+  pass->queue(std::move(callback));
+}
+
+}  // namespace fsdptrain::autograd

@@ -1,0 +1,27 @@
+#include "runtime/autograd/gradient_slot.h"
+
+#include <algorithm>
+
+#include "kernels/copy.h"
+
+namespace fsdptrain::autograd {
+
+GradientTarget SlotView::open() const {
+  const bool none_written =
+      std::ranges::none_of(slots, [](const auto& slot) { return slot->written; });
+  if (whole && none_written) {
+    for (const auto& slot : slots) {
+      slot->written = true;
+    }
+    return {destination, false};
+  }
+  for (const auto& slot : slots) {
+    if (!slot->written) {
+      kernels::fill(slot->buffer.launch(), slot->buffer.view(), 0);
+      slot->written = true;
+    }
+  }
+  return {destination, true};
+}
+
+}  // namespace fsdptrain::autograd

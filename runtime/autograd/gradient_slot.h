@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/tensor/tensor.h"
+
+namespace fsdptrain::autograd {
+
+// Where the gradient of one parameter is gathered: a window on its owner's buffer, in the reduce
+// dtype. The first write of a step replaces what is there, later ones add.
+struct GradientSlot {
+  Tensor buffer;
+  bool written = false;
+};
+
+// What a backward closure writes a gradient to.
+struct GradientTarget {
+  Tensor destination;
+  // Add to what is there; else every element is to be written (beta = 0).
+  bool accumulate = false;
+};
+
+// A parameter's slot, or the same view of it as the tensor it belongs to is of the parameter.
+struct SlotView {
+  Tensor destination;
+  // More than one where the view spans adjacent parameters.
+  std::vector<std::shared_ptr<GradientSlot>> slots;
+  // The view reaches every element of its slots.
+  bool whole = true;
+
+  // Opens the destination for one write; all slots count as written from here on.
+  GradientTarget open() const;
+};
+
+}  // namespace fsdptrain::autograd

@@ -1,0 +1,100 @@
+#include "runtime/autograd/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/autograd/grad_mode.h"
+
+namespace fsdptrain::autograd {
+
+GradientSink::GradientSink(const std::vector<Edge>& edges)
+    : edges_(edges), in_slot_(edges.size()), posted_(edges.size()) {}
+
+bool GradientSink::wants(int input) const {
+  return edges_[static_cast<std::size_t>(input)].to != nullptr;
+}
+
+void GradientSink::post(int input, const std::function<void(const GradientTarget&)>& write) {
+  if (!wants(input)) {
+    return;
+  }
+  const auto index = static_cast<std::size_t>(input);
+  const Meta& meta = *edges_[index].to;
+  if (meta.slot) {
+    write(meta.slot->open());
+    in_slot_[index] = true;
+  } else {
+    const Tensor fresh =
+        Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
+    write({fresh, false});
+    posted_[index] = fresh;
+  }
+}
+
+Node::~Node() {
+  std::vector<std::shared_ptr<Meta>> doomed;
+  const auto take_edges = [&doomed](std::vector<Edge>& taken) {
+    for (Edge& edge : taken) {
+      doomed.push_back(std::move(edge.to));
+    }
+    taken.clear();
+  };
+  take_edges(edges);
+  while (!doomed.empty()) {
+    const std::shared_ptr<Meta> meta = std::move(doomed.back());
+    doomed.pop_back();
+    // Only the last owner of a meta and of its producer goes on down.
+    if (meta.use_count() == 1 && meta->producer.use_count() == 1) {
+      take_edges(meta->producer->edges);
+    }
+  }
+}
+
+bool records(const std::vector<Tensor>& inputs) {
+  return grad_enabled() && std::ranges::any_of(inputs, &Tensor::requires_grad);
+}
+
+Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inputs,
+              BackwardFn backward) {
+  if (!records(inputs)) {
+    return output;
+  }
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->sequence = current_context().autograd.next_sequence++;
+  node->backward = std::move(backward);
+  for (const Tensor& input : inputs) {
+    const std::shared_ptr<Meta>& meta = input.autograd_meta();
+    Edge edge{meta, {}};
+    if (meta && meta->owner != nullptr) {
+      edge.invocation = meta->owner->current_invocation();
+    }
+    node->edges.push_back(std::move(edge));
+  }
+  auto meta = make_leaf(output);
+  meta->producer = std::move(node);
+  output.set_autograd_meta(std::move(meta));
+  return output;
+}
+
+Tensor record_view(std::string_view op, const Tensor& base,
+                   const std::function<Tensor(const Tensor&)>& view, BackwardFn backward) {
+  Tensor output = view(base.detach());
+  const std::shared_ptr<Meta>& meta = base.autograd_meta();
+  if (!grad_enabled() || !meta) {
+    return output;
+  }
+  if (!meta->slot) {
+    return record(op, std::move(output), {base}, std::move(backward));
+  }
+  auto shown = make_leaf(output);
+  shown->name = meta->name;
+  shown->owner = meta->owner;
+  shown->leaves = meta->leaves.empty() ? std::vector{meta} : meta->leaves;
+  shown->slot = SlotView{view(meta->slot->destination), meta->slot->slots,
+                         meta->slot->whole && output.numel() == base.numel()};
+  output.set_autograd_meta(std::move(shown));
+  return output;
+}
+
+}  // namespace fsdptrain::autograd

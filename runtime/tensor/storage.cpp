@@ -1,0 +1,52 @@
+#include "runtime/tensor/storage.h"
+
+#include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
+
+namespace fsdptrain {
+
+std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t nbytes,
+                                           MemoryCategory category) {
+  std::shared_ptr<Storage> storage(new Storage(device, nbytes));
+  storage->owns_bytes_ = true;
+  storage->category_ = category;
+  storage->restore();
+  return storage;
+}
+
+std::shared_ptr<Storage> Storage::placed(Device device, std::size_t nbytes) {
+  return std::shared_ptr<Storage>(new Storage(device, nbytes));
+}
+
+std::byte* Storage::data() const {
+  check<StorageError>(present_, "data: the storage {}of {} bytes is released",
+                      name_.empty() ? "" : "of " + name_ + " ", nbytes_);
+  return data_;
+}
+
+void Storage::release() {
+  allocation_.reset();
+  data_ = nullptr;
+  present_ = false;
+}
+
+void Storage::restore() {
+  check<StorageError>(owns_bytes_, "restore: the storage {} has no bytes of its own, {}", name_,
+                      "its owner must give an address");
+  if (!present_) {
+    allocation_ = current_context().allocator(device_).allocate(nbytes_, category_);
+    data_ = allocation_.data();
+    present_ = true;
+  }
+}
+
+void Storage::restore(std::byte* address) {
+  check<StorageError>(!owns_bytes_, "restore: the storage {} owns its bytes and takes no address",
+                      name_);
+  check<StorageError>(address != nullptr || device_.type == DeviceType::Meta || nbytes_ == 0,
+                      "restore: the storage {} needs an address on {}", name_, device_);
+  data_ = address;
+  present_ = true;
+}
+
+}  // namespace fsdptrain
