@@ -58,7 +58,7 @@ class Sandbox(unittest.TestCase):
             "FAKE_LOG": str(self.log),
             "FAKE_FSDPTRAIN": str(self.bin / "fsdptrain"),
             "FAKE_LOSS": "1.9",
-            "FAKE_SAMPLE": "And the heaven created the earth so proudly",
+            "FAKE_SAMPLE": "And the behemoth created the earth so proudly",
         }
         self.command("sudo", "#!/bin/sh\nshift\nexec \"$@\"\n")
         self.command("dpkg-query", "#!/bin/sh\nprintf installed\n")
