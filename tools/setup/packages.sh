@@ -93,7 +93,7 @@ apt() {
 # A package that apt has not heard of, or whose version has left the archive, needs fresh lists.
 echo "installing ${missing[*]}" >&2
 updated=false
-if [[ $(apt-cache policy "${missing[@]}" | grep -c 'Candidate: [^(]') -lt ${#missing[@]} ]]; then
+if [[ $(LC_ALL=C apt-cache policy "${missing[@]}" | grep -c 'Candidate: [^(]') -lt ${#missing[@]} ]]; then
   apt update
   updated=true
 fi
