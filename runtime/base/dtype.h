@@ -97,9 +97,7 @@ template <class Fn>
 }  // namespace fsdptrain
 
 template <>
-struct fmt::formatter<fsdptrain::DType> : fmt::formatter<fmt::string_view> {
-  auto format(fsdptrain::DType dtype, format_context& context) const {
-    const std::string_view name = fsdptrain::name_of(dtype);
-    return formatter<fmt::string_view>::format({name.data(), name.size()}, context);
-  }
+struct fmt::formatter<fsdptrain::DType> {
+  constexpr auto parse(format_parse_context& context) const { return context.begin(); }
+  format_context::iterator format(fsdptrain::DType dtype, format_context& context) const;
 };
