@@ -25,6 +25,7 @@ class File {
   ~File();
 
   const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
   std::uint64_t size() const;
 
   // Fills `out` from `offset` on; the bytes read are fewer only where the file ends.
