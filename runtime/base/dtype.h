@@ -97,9 +97,9 @@ template <class Fn>
 }  // namespace fsdptrain
 
 template <>
-struct fmt::formatter<fsdptrain::DType> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<fsdptrain::DType> {
+  constexpr auto parse(format_parse_context& context) const { return context.begin(); }
   auto format(fsdptrain::DType dtype, format_context& context) const {
-    const std::string_view name = fsdptrain::name_of(dtype);
-    return formatter<fmt::string_view>::format({name.data(), name.size()}, context);
+    return fmt::format_to(context.out(), "{}", fsdptrain::name_of(dtype));
   }
 };
