@@ -30,6 +30,20 @@ FSDPTRAIN_HOST_DEVICE void parallel_for(const Launch& launch, std::int64_t count
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 
+// The same for tasks that need scratch: body(i, slot) with slot in [0, slots), where no two tasks
+// run at once with one slot. What a task reads from its slot it has written there before.
+template <class Body>
+FSDPTRAIN_HOST_DEVICE void parallel_with_slots(const Launch& launch, std::int64_t slots,
+                                               std::int64_t count, const Body& body) {
+  std::int64_t next = 0;
+  parallel_for(launch, slots, [&](std::int64_t slot) {
+    for (std::int64_t index = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED); index < count;
+         index = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) {
+      body(index, slot);
+    }
+  });
+}
+
 // The same in blocks: body(begin, end) over [0, count) in pieces of `block`.
 template <class Body>
 FSDPTRAIN_HOST_DEVICE void parallel_blocks(const Launch& launch, std::int64_t count,
