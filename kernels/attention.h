@@ -50,11 +50,9 @@ constexpr std::int64_t attention_backward_scratch(std::int64_t keys, std::int64_
 
 namespace cpu {
 template <Isa isa>
-void attention_forward(const Launch& launch, const AttentionForward& args, std::byte* workspace,
-                        std::int64_t slots);
+void attention_forward(const Launch& launch, const AttentionForward& args, std::byte* scratch);
 template <Isa isa>
-void attention_backward(const Launch& launch, const AttentionBackward& args, std::byte* workspace,
-                        std::int64_t slots);
+void attention_backward(const Launch& launch, const AttentionBackward& args, std::byte* scratch);
 }  // namespace cpu
 
 void attention_forward(const Launch& launch, const AttentionForward& args);

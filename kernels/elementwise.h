@@ -23,8 +23,7 @@ template <class F, class... In>
 void map(const Launch& launch, F f, const View& out, const In&... in) {
   switch (launch.device.type) {
     case DeviceType::Cpu:
-      return dispatch_isa(launch.isa,
-                          [&]<Isa isa>() { cpu::map<isa>(launch, f, out, in...); });
+      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::map<isa>(launch, f, out, in...); });
     case DeviceType::Cuda:
       return cuda::map(launch.stream, f, out, in...);
     case DeviceType::Meta:

@@ -96,11 +96,11 @@ template <class T>
 FSDPTRAIN_HOST_DEVICE void score_tile(const BlockPair<T>& pair, T* scores_KQ, const T* keys_KD,
                                       const T* queries_DQ, std::int64_t size,
                                       std::int64_t padded_size) {
-  product<false>(scores_KQ, kBlock, pair.keys, kBlock, Operand<T>{keys_KD, padded_size, 1},
-                 queries_DQ, kBlock,
-                 [&](std::int64_t key) __attribute__((always_inline)) {
-                   return ProductRange{pair.query_begin(key), 0, size};
-                 });
+  product<false>(
+      scores_KQ, kBlock, pair.keys, kBlock, Operand<T>{keys_KD, padded_size, 1}, queries_DQ,
+      kBlock, [&](std::int64_t key) __attribute__((always_inline)) {
+        return ProductRange{pair.query_begin(key), 0, size};
+      });
 }
 
 // scores_KQ = -infinity where the key is not visible, in the computed part of the tile.
@@ -121,10 +121,11 @@ FSDPTRAIN_HOST_DEVICE void mask_tile(const BlockPair<T>& pair, T* scores_KQ) {
 template <class T>
 FSDPTRAIN_HOST_DEVICE void add_over_keys(const BlockPair<T>& pair, T* out_QD, const T* weights_KQ,
                                          const T* values_KD, std::int64_t padded_size) {
-  product<true>(out_QD, padded_size, kBlock, padded_size, Operand<T>{weights_KQ, 1, kBlock},
-                values_KD, padded_size, [&](std::int64_t query) __attribute__((always_inline)) {
-                  return ProductRange{0, 0, pair.key_end(query)};
-                });
+  product<true>(
+      out_QD, padded_size, kBlock, padded_size, Operand<T>{weights_KQ, 1, kBlock}, values_KD,
+      padded_size, [&](std::int64_t query) __attribute__((always_inline)) {
+        return ProductRange{0, 0, pair.key_end(query)};
+      });
 }
 
 // out_KD += weights_KQ values_QD
@@ -132,10 +133,11 @@ template <class T>
 FSDPTRAIN_HOST_DEVICE void add_over_queries(const BlockPair<T>& pair, T* out_KD,
                                             const T* weights_KQ, const T* values_QD,
                                             std::int64_t padded_size) {
-  product<true>(out_KD, padded_size, pair.keys, padded_size, Operand<T>{weights_KQ, kBlock, 1},
-                values_QD, padded_size, [&](std::int64_t key) __attribute__((always_inline)) {
-                  return ProductRange{0, pair.query_begin(key), kBlock};
-                });
+  product<true>(
+      out_KD, padded_size, pair.keys, padded_size, Operand<T>{weights_KQ, kBlock, 1}, values_QD,
+      padded_size, [&](std::int64_t key) __attribute__((always_inline)) {
+        return ProductRange{0, pair.query_begin(key), kBlock};
+      });
 }
 
 // The state of an online softmax for a block of queries (Milakov and Gimelshein, arXiv
@@ -202,8 +204,7 @@ struct AttentionSizes {
 
   // The pair of blocks at `query` and `key`; without keys where none is visible.
   template <class T>
-  FSDPTRAIN_HOST_DEVICE BlockPair<T> pair(std::int64_t query, std::int64_t key,
-                                          bool causal) const {
+  FSDPTRAIN_HOST_DEVICE BlockPair<T> pair(std::int64_t query, std::int64_t key, bool causal) const {
     const std::int64_t shift = causal ? query + keys - queries - key : kBlock;
     const std::int64_t visible = min(kBlock, max(0, kBlock + shift));
     return {min(visible, keys - key), shift};
@@ -301,9 +302,8 @@ FSDPTRAIN_HOST_DEVICE void store_rows(const Rows<E>& to, std::int64_t begin, std
 
 // One head: its keys stay in scratch, its queries pass by in blocks.
 template <class T, class E>
-FSDPTRAIN_HOST_DEVICE void backward_head(const AttentionBackward& args,
-                                         const AttentionSizes& sizes, std::int64_t batch,
-                                         std::int64_t head, T* scratch) {
+FSDPTRAIN_HOST_DEVICE void backward_head(const AttentionBackward& args, const AttentionSizes& sizes,
+                                         std::int64_t batch, std::int64_t head, T* scratch) {
   const std::int64_t padded = sizes.padded_size;
   const std::int64_t all_keys = round_up(sizes.keys, kBlock);
   T* const queries_QD = scratch;
@@ -382,38 +382,35 @@ FSDPTRAIN_HOST_DEVICE void backward_head(const AttentionBackward& args,
 
 template <>
 void cpu::attention_forward<kIsa>(const Launch& launch, const AttentionForward& args,
-                                  std::byte* workspace, std::int64_t slots) {
+                                  std::byte* scratch) {
   const AttentionSizes sizes(args.q_BTHD, args.k_BSHD);
   const std::int64_t blocks = ceil_div(sizes.queries, kBlock);
-  const std::int64_t scratch = attention_forward_scratch(sizes.padded_size);
+  const std::int64_t scratch_size = attention_forward_scratch(sizes.padded_size);
   dispatch_floating(args.q_BTHD.dtype, [&]<class E>() {
     using T = OpMath<E>;
-    parallel_with_slots(
-        launch, slots, sizes.batch * sizes.heads * blocks,
-        [&](std::int64_t task, std::int64_t slot) {
+    parallel_for_threads(
+        launch, sizes.batch * sizes.heads * blocks, [&](std::int64_t task, int thread) {
           const std::int64_t head = task / blocks;
           // Under a causal mask the last blocks are the longest: they start first.
           const std::int64_t block = blocks - 1 - task % blocks;
           forward_block<T, E>(args, sizes, head / sizes.heads, head % sizes.heads, block * kBlock,
-                              reinterpret_cast<T*>(workspace) + slot * scratch);
+                              reinterpret_cast<T*>(scratch) + thread * scratch_size);
         });
   });
 }
 
 template <>
 void cpu::attention_backward<kIsa>(const Launch& launch, const AttentionBackward& args,
-                                   std::byte* workspace, std::int64_t slots) {
+                                   std::byte* scratch) {
   const AttentionSizes sizes(args.q_BTHD, args.k_BSHD);
-  const std::int64_t scratch =
+  const std::int64_t scratch_size =
       attention_backward_scratch(round_up(sizes.keys, kBlock), sizes.padded_size);
   dispatch_floating(args.q_BTHD.dtype, [&]<class E>() {
     using T = OpMath<E>;
-    parallel_with_slots(launch, slots, sizes.batch * sizes.heads,
-                        [&](std::int64_t head, std::int64_t slot) {
-                          backward_head<T, E>(args, sizes, head / sizes.heads,
-                                              head % sizes.heads,
-                                              reinterpret_cast<T*>(workspace) + slot * scratch);
-                        });
+    parallel_for_threads(launch, sizes.batch * sizes.heads, [&](std::int64_t head, int thread) {
+      backward_head<T, E>(args, sizes, head / sizes.heads, head % sizes.heads,
+                          reinterpret_cast<T*>(scratch) + thread * scratch_size);
+    });
   });
 }
 

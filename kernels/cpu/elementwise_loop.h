@@ -107,24 +107,25 @@ FSDPTRAIN_HOST_DEVICE void map_typed(const Launch& launch, F f, std::index_seque
     dense = dense && stride == 1;
   }
   const void* const data[] = {in.data...};
-  for_each_row(launch, loop, [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
-    Out* result = static_cast<Out*>(out.data) + offsets[0];
-    const auto body = [&](const auto*... row) {
-      if (dense) {
+  for_each_row(
+      launch, loop, [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
+        Out* result = static_cast<Out*>(out.data) + offsets[0];
+        const auto body = [&](const auto*... row) {
+          if (dense) {
 #pragma GCC ivdep
-        for (std::int64_t i = begin; i < end; ++i) {
-          result[i] = Store<Out>::to(apply(f, load(row[i])...));
-        }
-      } else {
+            for (std::int64_t i = begin; i < end; ++i) {
+              result[i] = Store<Out>::to(apply(f, load(row[i])...));
+            }
+          } else {
 #pragma GCC ivdep
-        for (std::int64_t i = begin; i < end; ++i) {
-          result[i * loop.inner_strides[0]] =
-              Store<Out>::to(apply(f, load(row[i * loop.inner_strides[k + 1]])...));
-        }
-      }
-    };
-    body((static_cast<const typename F::template In<T, k>*>(data[k]) + offsets[k + 1])...);
-  });
+            for (std::int64_t i = begin; i < end; ++i) {
+              result[i * loop.inner_strides[0]] =
+                  Store<Out>::to(apply(f, load(row[i * loop.inner_strides[k + 1]])...));
+            }
+          }
+        };
+        body((static_cast<const typename F::template In<T, k>*>(data[k]) + offsets[k + 1])...);
+      });
 }
 
 }  // namespace FSDPTRAIN_VARIANT

@@ -42,7 +42,7 @@ FSDPTRAIN_HOST_DEVICE void add_product(Pack<T>& sum, T a, const Pack<T>& b) {
 inline constexpr int kTileRows = 4;
 inline constexpr int kTilePacks = 2;
 template <class T>
-inline constexpr int kTileColumns = kTilePacks * kLanes<T>;
+inline constexpr int kTileColumns = kTilePacks* kLanes<T>;
 
 // A matrix in scratch; element (row, column) is data[row * row_stride + column * column_stride].
 template <class T>
@@ -114,10 +114,10 @@ FSDPTRAIN_HOST_DEVICE void product(T* c, std::int64_t c_stride, std::int64_t row
       if (column + kTileColumns<T> <= needed.column_begin) {
         continue;
       }
-      tile_product<accumulate>(c + row * c_stride + column, c_stride,
-                               Operand<T>{a.data + row * a.row_stride, a.row_stride,
-                                          a.column_stride},
-                               b + column, b_stride, needed.k_begin, needed.k_end);
+      tile_product<accumulate>(
+          c + row * c_stride + column, c_stride,
+          Operand<T>{a.data + row * a.row_stride, a.row_stride, a.column_stride}, b + column,
+          b_stride, needed.k_begin, needed.k_end);
     }
   }
 }

@@ -28,15 +28,5 @@ struct Device {
 template <>
 struct fmt::formatter<fsdptrain::Device> {
   constexpr auto parse(format_parse_context& context) const { return context.begin(); }
-  auto format(const fsdptrain::Device& device, format_context& context) const {
-    switch (device.type) {
-      case fsdptrain::DeviceType::Cpu:
-        return fmt::format_to(context.out(), "cpu");
-      case fsdptrain::DeviceType::Cuda:
-        return fmt::format_to(context.out(), "cuda:{}", device.index);
-      case fsdptrain::DeviceType::Meta:
-        return fmt::format_to(context.out(), "meta");
-    }
-    return fmt::format_to(context.out(), "invalid device");
-  }
+  format_context::iterator format(const fsdptrain::Device& device, format_context& context) const;
 };

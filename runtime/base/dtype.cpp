@@ -40,3 +40,8 @@ void detail::fail_not_floating(DType dtype) {
 }
 
 }  // namespace fsdptrain
+
+fmt::format_context::iterator fmt::formatter<fsdptrain::DType>::format(
+    fsdptrain::DType dtype, format_context& context) const {
+  return fmt::format_to(context.out(), "{}", fsdptrain::name_of(dtype));
+}

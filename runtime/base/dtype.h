@@ -99,7 +99,5 @@ template <class Fn>
 template <>
 struct fmt::formatter<fsdptrain::DType> {
   constexpr auto parse(format_parse_context& context) const { return context.begin(); }
-  auto format(fsdptrain::DType dtype, format_context& context) const {
-    return fmt::format_to(context.out(), "{}", fsdptrain::name_of(dtype));
-  }
+  format_context::iterator format(fsdptrain::DType dtype, format_context& context) const;
 };

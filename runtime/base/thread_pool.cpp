@@ -24,7 +24,7 @@ ThreadPool::ThreadPool(int threads) {
   const unsigned processors = std::thread::hardware_concurrency();
   spins_ = static_cast<unsigned>(threads) <= processors ? kSpins : 0;
   for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this] { work(); });
+    workers_.emplace_back([this, worker] { work(worker); });
   }
 }
 
@@ -40,7 +40,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run(std::int64_t count, Task task, void* context) {
   if (count <= 1 || workers_.empty()) {
     for (std::int64_t index = 0; index < count; ++index) {
-      task(context, index);
+      task(context, index, 0);
     }
     return;
   }
@@ -52,7 +52,7 @@ void ThreadPool::run(std::int64_t count, Task task, void* context) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
 
-  claim_tasks();
+  claim_tasks(0);
   for (int spin = 0;; ++spin) {
     const int busy = busy_.load(std::memory_order_acquire);
     if (busy == 0) {
@@ -66,14 +66,14 @@ void ThreadPool::run(std::int64_t count, Task task, void* context) {
   }
 }
 
-void ThreadPool::claim_tasks() {
+void ThreadPool::claim_tasks(int thread) {
   for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < count_;
        index = next_.fetch_add(1, std::memory_order_relaxed)) {
-    task_(context_, index);
+    task_(context_, index, thread);
   }
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
   std::uint32_t seen = 0;
   while (true) {
     for (int spin = 0; generation_.load(std::memory_order_acquire) == seen; ++spin) {
@@ -87,7 +87,7 @@ void ThreadPool::work() {
     if (stop_.load(std::memory_order_relaxed)) {
       return;
     }
-    claim_tasks();
+    claim_tasks(thread);
     if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       busy_.notify_one();
     }

@@ -12,7 +12,9 @@ namespace fsdptrain {
 // split their work by shape alone and tasks share nothing they write.
 class ThreadPool {
  public:
-  using Task = void (*)(void* context, std::int64_t index);
+  // `thread` is in [0, threads()): no two tasks run with the same one at the same time, so it
+  // may choose scratch memory, and nothing else.
+  using Task = void (*)(void* context, std::int64_t index, int thread);
 
   // `threads` counts the calling thread; at least 1. Workers do not spin where there are more
   // threads than processors.
@@ -23,13 +25,13 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(context, i) for every i in [0, count), each once, and returns when all are done.
+  // Calls task(context, i, thread) for every i in [0, count), each once, and returns when all are done.
   // Called by one thread at a time and never from within a task; tasks do not throw.
   void run(std::int64_t count, Task task, void* context);
 
  private:
-  void work();
-  void claim_tasks();
+  void work(int thread);
+  void claim_tasks(int thread);
 
   // Written by run() before `generation_` announces it.
   Task task_ = nullptr;

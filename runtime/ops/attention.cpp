@@ -59,10 +59,9 @@ AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tens
   const double scale =
       options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(shape.back()));
   const Tensor out_BTHD = Tensor::empty(shape, q_BTHD.dtype(), q_BTHD.device());
-  const Tensor log_sum_exp_BHT =
-      Tensor::empty({shape[0], shape[2], shape[1]},
-                    q_BTHD.dtype() == DType::Float64 ? DType::Float64 : DType::Float32,
-                    q_BTHD.device());
+  const Tensor log_sum_exp_BHT = Tensor::empty(
+      {shape[0], shape[2], shape[1]},
+      q_BTHD.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, q_BTHD.device());
   kernels::attention_forward(q_BTHD.launch(), {.out_BTHD = out_BTHD.view(),
                                                .log_sum_exp_BHT = log_sum_exp_BHT.view(),
                                                .q_BTHD = q_BTHD.view(),
@@ -71,31 +70,31 @@ AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tens
                                                .scale = scale,
                                                .causal = causal});
 
-  const Tensor recorded = record(
-      "attention", out_BTHD, {q_BTHD, k_BSHD, v_BSHD},
-      [q = SavedTensor(q_BTHD), k = SavedTensor(k_BSHD), v = SavedTensor(v_BSHD),
-       out = SavedTensor(out_BTHD), log_sum_exp = SavedTensor(log_sum_exp_BHT), scale,
-       causal](const Tensor& dout_BTHD, GradientSink&) -> Gradients {
-        const auto gradient_of = [](const Tensor& x) {
-          return Tensor::empty(x.shape(), x.dtype(), x.device());
-        };
-        const Tensor dq_BTHD = gradient_of(q.get());
-        const Tensor dk_BSHD = gradient_of(k.get());
-        const Tensor dv_BSHD = gradient_of(v.get());
-        kernels::attention_backward(dout_BTHD.launch(),
-                                    {.dq_BTHD = dq_BTHD.view(),
-                                     .dk_BSHD = dk_BSHD.view(),
-                                     .dv_BSHD = dv_BSHD.view(),
-                                     .dout_BTHD = dout_BTHD.view(),
-                                     .q_BTHD = q.get().view(),
-                                     .k_BSHD = k.get().view(),
-                                     .v_BSHD = v.get().view(),
-                                     .out_BTHD = out.get().view(),
-                                     .log_sum_exp_BHT = log_sum_exp.get().view(),
-                                     .scale = scale,
-                                     .causal = causal});
-        return {dq_BTHD, dk_BSHD, dv_BSHD};
-      });
+  const Tensor recorded =
+      record("attention", out_BTHD, {q_BTHD, k_BSHD, v_BSHD},
+             [q = SavedTensor(q_BTHD), k = SavedTensor(k_BSHD), v = SavedTensor(v_BSHD),
+              out = SavedTensor(out_BTHD), log_sum_exp = SavedTensor(log_sum_exp_BHT), scale,
+              causal](const Tensor& dout_BTHD, GradientSink&) -> Gradients {
+               const auto gradient_of = [](const Tensor& x) {
+                 return Tensor::empty(x.shape(), x.dtype(), x.device());
+               };
+               const Tensor dq_BTHD = gradient_of(q.get());
+               const Tensor dk_BSHD = gradient_of(k.get());
+               const Tensor dv_BSHD = gradient_of(v.get());
+               kernels::attention_backward(dout_BTHD.launch(),
+                                           {.dq_BTHD = dq_BTHD.view(),
+                                            .dk_BSHD = dk_BSHD.view(),
+                                            .dv_BSHD = dv_BSHD.view(),
+                                            .dout_BTHD = dout_BTHD.view(),
+                                            .q_BTHD = q.get().view(),
+                                            .k_BSHD = k.get().view(),
+                                            .v_BSHD = v.get().view(),
+                                            .out_BTHD = out.get().view(),
+                                            .log_sum_exp_BHT = log_sum_exp.get().view(),
+                                            .scale = scale,
+                                            .causal = causal});
+               return {dq_BTHD, dk_BSHD, dv_BSHD};
+             });
   return {recorded, log_sum_exp_BHT};
 }
 

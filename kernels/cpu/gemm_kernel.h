@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+// One tile of a matrix product on the calling thread: the only place that calls a matrix library.
+namespace fsdptrain::kernels::cpu {
+
+// A row-major matrix, or the transpose of one: element (i, j) is data[i * stride + j], or
+// data[j * stride + i] if transposed.
+template <class T>
+struct GemmOperand {
+  const T* data;
+  std::int64_t stride;
+  bool transposed;
+};
+
+// c[i * c_stride + j] = sum over p of a(i, p) b(p, j) + beta * c, for m x n elements. With
+// beta = 0, c is not read.
+void gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
+                 std::int64_t m, std::int64_t n, std::int64_t k, float beta);
+void gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
+                 std::int64_t m, std::int64_t n, std::int64_t k, double beta);
+
+}  // namespace fsdptrain::kernels::cpu

@@ -1,0 +1,154 @@
+#include "kernels/matmul.h"
+
+#include "kernels/cpu/gemm_kernel.h"
+#include "kernels/cpu/matmul_scratch.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/functors/element.h"
+
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
+
+// One matrix of a batch.
+template <class T>
+struct Matrix {
+  T* data;
+  std::int64_t batch_stride;
+  std::int64_t stride;
+  bool transposed;
+
+  FSDPTRAIN_HOST_DEVICE T* at(std::int64_t batch, std::int64_t row, std::int64_t column) const {
+    const std::int64_t offset = transposed ? column * stride + row : row * stride + column;
+    return data + batch * batch_stride + offset;
+  }
+};
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE Matrix<T> as_matrix(const View& view) {
+  const int row = view.dims - 2;
+  const int column = view.dims - 1;
+  const std::int64_t rows = view.sizes[row];
+  const std::int64_t columns = view.sizes[column];
+  Matrix<T> matrix{static_cast<T*>(view.data), view.dims == 3 ? view.strides[0] : 0, 0, false};
+  // Strides of dimensions of size 1 say nothing; libraries want at least the width.
+  if (columns == 1 || view.strides[column] == 1) {
+    matrix.stride = rows == 1 ? max(columns, 1) : view.strides[row];
+  } else {
+    matrix.transposed = true;
+    matrix.stride = columns == 1 ? max(rows, 1) : view.strides[column];
+  }
+  return matrix;
+}
+
+// out = a + beta * out, rounded once, for a tile computed in float.
+template <class Out>
+FSDPTRAIN_HOST_DEVICE void store_tile(const Matrix<Out>& out, std::int64_t batch, std::int64_t row,
+                                      std::int64_t column, std::int64_t m, std::int64_t n,
+                                      const float* tile, float beta) {
+  for (std::int64_t i = 0; i < m; ++i) {
+    Out* const to = out.at(batch, row + i, column);
+    const float* const from = tile + i * n;
+    if (beta == 0.0f) {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < n; ++j) {
+        to[j] = Store<Out>::to(from[j]);
+      }
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < n; ++j) {
+        to[j] = Store<Out>::to(from[j] + beta * load(to[j]));
+      }
+    }
+  }
+}
+
+// Copies rows of an operand, as they lie in memory, into dense float rows.
+FSDPTRAIN_HOST_DEVICE cpu::GemmOperand<float> widen(const Matrix<const bfloat16>& matrix,
+                                                    std::int64_t batch, std::int64_t row,
+                                                    std::int64_t column, std::int64_t rows,
+                                                    std::int64_t columns, float* scratch) {
+  const std::int64_t lines = matrix.transposed ? columns : rows;
+  const std::int64_t length = matrix.transposed ? rows : columns;
+  const bfloat16* const first = matrix.at(batch, row, column);
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const bfloat16* const from = first + line * matrix.stride;
+    float* const to = scratch + line * length;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < length; ++i) {
+      to[i] = to_float(from[i]);
+    }
+  }
+  return {scratch, max(length, 1), matrix.transposed};
+}
+
+struct TileTask {
+  std::int64_t batch, row, column, m, n, k;
+};
+
+// float32 and float64: straight from the operands to the output.
+template <class T>
+FSDPTRAIN_HOST_DEVICE void multiply_tile(const TileTask& t, const View& out, const View& a,
+                                         const View& b, double beta, float*) {
+  const auto c = as_matrix<T>(out);
+  const auto left = as_matrix<const T>(a);
+  const auto right = as_matrix<const T>(b);
+  cpu::gemm_kernel(
+      c.at(t.batch, t.row, t.column), c.stride,
+      cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
+      cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m, t.n,
+      t.k, static_cast<T>(beta));
+}
+
+// bfloat16: panels of kPanelDepth are widened into scratch and summed in float.
+template <class Out>
+FSDPTRAIN_HOST_DEVICE void multiply_tile_widened(const TileTask& t, const View& out, const View& a,
+                                                 const View& b, double beta, float* scratch) {
+  const auto left = as_matrix<const bfloat16>(a);
+  const auto right = as_matrix<const bfloat16>(b);
+  float* const tile = scratch;
+  float* const left_panel = tile + t.m * t.n;
+  float* const right_panel = left_panel + t.m * cpu::kPanelDepth;
+  for (std::int64_t p = 0; p < t.k; p += cpu::kPanelDepth) {
+    const std::int64_t depth = min(cpu::kPanelDepth, t.k - p);
+    const auto x = widen(left, t.batch, t.row, p, t.m, depth, left_panel);
+    const auto y = widen(right, t.batch, p, t.column, depth, t.n, right_panel);
+    cpu::gemm_kernel(tile, t.n, x, y, t.m, t.n, depth, p == 0 ? 0.0f : 1.0f);
+  }
+  store_tile(as_matrix<Out>(out), t.batch, t.row, t.column, t.m, t.n, tile,
+             static_cast<float>(beta));
+}
+
+}  // namespace FSDPTRAIN_VARIANT
+
+template <>
+void cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, const View& b,
+                       double beta, void* scratch) {
+  const int row_dim = out.dims - 2;
+  const std::int64_t batches = out.dims == 3 ? out.sizes[0] : 1;
+  const std::int64_t m = out.sizes[row_dim];
+  const std::int64_t n = out.sizes[row_dim + 1];
+  const std::int64_t k = a.sizes[row_dim + 1];
+  const GemmTile tile = gemm_tile(m, n, kIsa);
+  const std::int64_t tile_rows = ceil_div(m, tile.rows);
+  const std::int64_t tile_columns = ceil_div(n, tile.columns);
+  const std::int64_t scratch_floats = matmul_scratch_floats(tile);
+  parallel_for_threads(
+      launch, batches * tile_rows * tile_columns, [&](std::int64_t index, int thread) {
+        const std::int64_t column = index % tile_columns * tile.columns;
+        const std::int64_t row = index / tile_columns % tile_rows * tile.rows;
+        const TileTask task{
+            index / (tile_columns * tile_rows), row, column, min(tile.rows, m - row),
+            min(tile.columns, n - column),      k};
+        float* const own = static_cast<float*>(scratch) + thread * scratch_floats;
+        if (a.dtype == DType::Float64) {
+          multiply_tile<double>(task, out, a, b, beta, own);
+        } else if (a.dtype == DType::Float32) {
+          multiply_tile<float>(task, out, a, b, beta, own);
+        } else if (out.dtype == DType::Float32) {
+          multiply_tile_widened<float>(task, out, a, b, beta, own);
+        } else {
+          multiply_tile_widened<bfloat16>(task, out, a, b, beta, own);
+        }
+      });
+}
+
+}  // namespace fsdptrain::kernels

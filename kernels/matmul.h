@@ -1,0 +1,33 @@
+#pragma once
+
+#include "runtime/base/view.h"
+
+// Matrix products. The work is cut into output tiles whose size follows from the shape and the
+// ISA variant alone, so that the bits are the same for any number of threads; one thread
+// multiplies a tile through oneDNN (float32) or Eigen (float64, and float32 where the build says
+// FSDPTRAIN_GEMM=eigen). bfloat16 is widened tile by tile and multiplied in float32.
+namespace fsdptrain::kernels {
+
+// The output tile of one task.
+struct GemmTile {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa);
+
+namespace cpu {
+template <Isa isa>
+void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
+            void* scratch);
+}  // namespace cpu
+
+// Whether a view can be an operand: the strides of its last two dimensions are those of a
+// row-major or column-major matrix, possibly with gaps between rows.
+bool is_matrix(const View& view);
+
+// out[M, N] = a[M, K] @ b[K, N] + beta * out, or the same for each index of a leading batch
+// dimension. All views satisfy is_matrix and have two dimensions, or three with equal batch
+// sizes. Dtypes: a and b float32, float64 or bfloat16; out the same, or float32 for bfloat16.
+void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta);
+
+}  // namespace fsdptrain::kernels
