@@ -110,7 +110,8 @@ FSDPTRAIN_HOST_DEVICE void map_typed(const Launch& launch, F f, std::index_seque
   for_each_row(
       launch, loop, [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
         Out* result = static_cast<Out*>(out.data) + offsets[0];
-        const auto body = [&](const auto*... row) {
+        // Inlined, or the loops would read `result` through the closure and not vectorise.
+        const auto body = [&](const auto*... row) __attribute__((always_inline)) {
           if (dense) {
 #pragma GCC ivdep
             for (std::int64_t i = begin; i < end; ++i) {

@@ -131,7 +131,8 @@ FSDPTRAIN_HOST_DEVICE T tanh(T x) {
   // From 20 on tanh is 1 in both types.
   const T bounded = magnitude > T(20) ? T(20) : magnitude;
   const T large = T(1) - T(2) / (exp_in_range(bounded + bounded) + T(1));
-  return magnitude <= T(0.55) ? small : copy_sign(large, x);
+  // Of -0, `small` is +0: the correction has the other sign.
+  return copy_sign(magnitude <= T(0.55) ? small : large, x);
 }
 
 }  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math
