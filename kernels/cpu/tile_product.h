@@ -30,12 +30,15 @@ template <class T>
 FSDPTRAIN_HOST_DEVICE void store_pack(T* to, const Pack<T>& pack) {
   __builtin_memcpy(to, &pack, sizeof pack);
 }
+// sum + a * b
 template <class T>
-FSDPTRAIN_HOST_DEVICE void add_product(Pack<T>& sum, T a, const Pack<T>& b) {
+FSDPTRAIN_HOST_DEVICE Pack<T> add_product(const Pack<T>& sum, T a, const Pack<T>& b) {
+  Pack<T> result;
 #pragma GCC unroll 16
   for (int lane = 0; lane < kLanes<T>; ++lane) {
-    sum[lane] = math::fma(a, b[lane], sum[lane]);
+    result[lane] = math::fma(a, b[lane], sum[lane]);
   }
+  return result;
 }
 
 // The part of a product that fits the registers: as many sums as hide the latency of fma.
@@ -80,7 +83,7 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
       const T factor = a.data[row * a.row_stride + k * a.column_stride];
 #pragma GCC unroll 8
       for (int pack = 0; pack < kTilePacks; ++pack) {
-        add_product<T>(sums[row][pack], factor, b_packs[pack]);
+        sums[row][pack] = add_product<T>(sums[row][pack], factor, b_packs[pack]);
       }
     }
   }
