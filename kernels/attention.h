@@ -40,9 +40,12 @@ struct AttentionBackward {
 inline constexpr std::int64_t kAttentionBlock = 64;
 inline constexpr std::int64_t kAttentionPad = 16;
 
-// Elements of scratch for one thread, with padded sizes: five (backward: nine) kinds of tiles.
+// So many blocks of queries share the packing of a block of keys in forward.
+inline constexpr std::int64_t kAttentionForwardBlocks = 4;
+
+// Elements of scratch for one thread, with padded sizes.
 constexpr std::int64_t attention_forward_scratch(std::int64_t head_size) {
-  return kAttentionBlock * (4 * head_size + kAttentionBlock);
+  return kAttentionBlock * ((2 + 2 * kAttentionForwardBlocks) * head_size + kAttentionBlock);
 }
 constexpr std::int64_t attention_backward_scratch(std::int64_t keys, std::int64_t head_size) {
   return kAttentionBlock * (5 * head_size + 2 * kAttentionBlock) + 4 * keys * head_size;

@@ -60,6 +60,23 @@ FSDPTRAIN_HOST_DEVICE void pack_rows(T* to, std::int64_t padded_size, std::int64
   }
 }
 
+// to.row(row) = factor * from
+template <class T, class E>
+FSDPTRAIN_HOST_DEVICE void store_row(const Rows<E>& to, std::int64_t row, const T* from,
+                                     std::int64_t size, T factor) {
+  E* const target = to.row(row);
+  if (to.stride == 1) {
+#pragma GCC ivdep
+    for (std::int64_t d = 0; d < size; ++d) {
+      target[d] = Store<E>::to(factor * from[d]);
+    }
+  } else {
+    for (std::int64_t d = 0; d < size; ++d) {
+      target[d * to.stride] = Store<E>::to(factor * from[d]);
+    }
+  }
+}
+
 // The rows of a packed block as columns: to[d][0, kBlock).
 template <class T>
 FSDPTRAIN_HOST_DEVICE void transpose_block(T* to, const T* from, std::int64_t padded_size) {
@@ -211,63 +228,77 @@ struct AttentionSizes {
   }
 };
 
-// One block of queries of one head.
+// Up to kAttentionForwardBlocks blocks of queries of one head, which share each packed block of
+// keys.
 template <class T, class E>
-FSDPTRAIN_HOST_DEVICE void forward_block(const AttentionForward& args, const AttentionSizes& sizes,
-                                         std::int64_t batch, std::int64_t head, std::int64_t begin,
-                                         T* scratch) {
+FSDPTRAIN_HOST_DEVICE void forward_blocks(const AttentionForward& args, const AttentionSizes& sizes,
+                                          std::int64_t batch, std::int64_t head, std::int64_t begin,
+                                          std::int64_t end, T* scratch) {
   const std::int64_t padded = sizes.padded_size;
-  T* const queries_DQ = scratch;
-  T* const keys_KD = queries_DQ + kBlock * padded;
-  T* const values_KD = keys_KD + kBlock * padded;
-  T* const out_QD = values_KD + kBlock * padded;
-  T* const scores_KQ = out_QD + kBlock * padded;
-  const std::int64_t valid = min(kBlock, sizes.queries - begin);
+  const std::int64_t tile = kBlock * padded;
+  T* const keys_KD = scratch;
+  T* const values_KD = keys_KD + tile;
+  T* const scores_KQ = values_KD + tile;
+  // One of each for every block of queries.
+  T* const queries_DQ = scores_KQ + kBlock * kBlock;
+  T* const outs_QD = queries_DQ + kAttentionForwardBlocks * tile;
+  OnlineSoftmax<T> softmax[kAttentionForwardBlocks];
+  const auto q = head_of<const E>(args.q_BTHD, batch, head);
   const auto k = head_of<const E>(args.k_BSHD, batch, head);
   const auto v = head_of<const E>(args.v_BSHD, batch, head);
 
-  pack_rows(out_QD, padded, kBlock, head_of<const E>(args.q_BTHD, batch, head), begin, valid,
-            sizes.head_size, static_cast<T>(args.scale));
-  transpose_block(queries_DQ, out_QD, padded);
-  for (std::int64_t index = 0; index < kBlock * padded; ++index) {
-    out_QD[index] = T(0);
+  const std::int64_t blocks = ceil_div(end - begin, kBlock);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t query = begin + block * kBlock;
+    T* const out_QD = outs_QD + block * tile;
+    pack_rows(out_QD, padded, kBlock, q, query, min(kBlock, end - query), sizes.head_size,
+              static_cast<T>(args.scale));
+    transpose_block(queries_DQ + block * tile, out_QD, padded);
+    for (std::int64_t index = 0; index < tile; ++index) {
+      out_QD[index] = T(0);
+    }
+    softmax[block].reset();
   }
-  OnlineSoftmax<T> softmax;
-  softmax.reset();
   for (std::int64_t key = 0; key < sizes.keys; key += kBlock) {
-    const auto pair = sizes.pair<T>(begin, key, args.causal);
-    if (pair.keys <= 0) {
+    // The last block of queries sees most.
+    const auto most = sizes.pair<T>(begin + (blocks - 1) * kBlock, key, args.causal);
+    if (most.keys <= 0) {
       break;
     }
-    pack_rows(keys_KD, padded, pair.rows(), k, key, pair.keys, sizes.head_size, T(1));
-    score_tile(pair, scores_KQ, keys_KD, queries_DQ, sizes.head_size, padded);
-    mask_tile(pair, scores_KQ);
-    T correction[kBlock];
-    softmax.add_tile(pair, scores_KQ, correction);
-    if (key > 0) {
-      for (std::int64_t query = 0; query < kBlock; ++query) {
-        for (std::int64_t d = 0; d < padded; ++d) {
-          out_QD[query * padded + d] *= correction[query];
+    pack_rows(keys_KD, padded, most.rows(), k, key, most.keys, sizes.head_size, T(1));
+    pack_rows(values_KD, padded, most.keys, v, key, most.keys, sizes.head_size, T(1));
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      const auto pair = sizes.pair<T>(begin + block * kBlock, key, args.causal);
+      if (pair.keys <= 0) {
+        continue;
+      }
+      T* const out_QD = outs_QD + block * tile;
+      score_tile(pair, scores_KQ, keys_KD, queries_DQ + block * tile, sizes.head_size, padded);
+      mask_tile(pair, scores_KQ);
+      T correction[kBlock];
+      softmax[block].add_tile(pair, scores_KQ, correction);
+      if (key > 0) {
+        for (std::int64_t query = 0; query < kBlock; ++query) {
+          for (std::int64_t d = 0; d < padded; ++d) {
+            out_QD[query * padded + d] *= correction[query];
+          }
         }
       }
+      add_over_keys(pair, out_QD, scores_KQ, values_KD, padded);
     }
-    pack_rows(values_KD, padded, pair.keys, v, key, pair.keys, sizes.head_size, T(1));
-    add_over_keys(pair, out_QD, scores_KQ, values_KD, padded);
   }
 
   const auto out = head_of<E>(args.out_BTHD, batch, head);
-  T* const log_sum_exp = static_cast<T*>(args.log_sum_exp_BHT.data) +
-                         batch * args.log_sum_exp_BHT.strides[0] +
-                         head * args.log_sum_exp_BHT.strides[1];
-  for (std::int64_t query = 0; query < valid; ++query) {
-    const T sum = softmax.sum[query];
+  const View& log_sum_exps = args.log_sum_exp_BHT;
+  T* const log_sum_exp_T = static_cast<T*>(log_sum_exps.data) + batch * log_sum_exps.strides[0] +
+                           head * log_sum_exps.strides[1];
+  for (std::int64_t query = begin; query < end; ++query) {
+    const OnlineSoftmax<T>& state = softmax[(query - begin) / kBlock];
+    const std::int64_t lane = (query - begin) % kBlock;
+    const T sum = state.sum[lane];
     const T factor = sum == T(0) ? T(0) : T(1) / sum;
-    E* const target = out.row(begin + query);
-    for (std::int64_t d = 0; d < sizes.head_size; ++d) {
-      target[d * out.stride] = Store<E>::to(factor * out_QD[query * padded + d]);
-    }
-    log_sum_exp[(begin + query) * args.log_sum_exp_BHT.strides[2]] =
-        softmax.maximum[query] + math::log(sum);
+    store_row(out, query, outs_QD + (query - begin) * padded, sizes.head_size, factor);
+    log_sum_exp_T[query * log_sum_exps.strides[2]] = state.maximum[lane] + math::log(sum);
   }
 }
 
@@ -285,17 +316,6 @@ FSDPTRAIN_HOST_DEVICE void softmax_backward_tile(const BlockPair<T>& pair, T* sc
       const T weight = math::exp(scores[query] - log_sum_exp[query]);
       scores[query] = weight;
       dweights[query] = weight * (dweights[query] - delta[query]);
-    }
-  }
-}
-
-template <class T, class E>
-FSDPTRAIN_HOST_DEVICE void store_rows(const Rows<E>& to, std::int64_t begin, std::int64_t rows,
-                                      const T* from, const AttentionSizes& sizes, T factor) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    E* const target = to.row(begin + row);
-    for (std::int64_t d = 0; d < sizes.head_size; ++d) {
-      target[d * to.stride] = Store<E>::to(factor * from[row * sizes.padded_size + d]);
     }
   }
 }
@@ -318,6 +338,9 @@ FSDPTRAIN_HOST_DEVICE void backward_head(const AttentionBackward& args, const At
   T* const dk_KD = values_KD + all_keys * padded;
   T* const dv_KD = dk_KD + all_keys * padded;
   const auto out = head_of<const E>(args.out_BTHD, batch, head);
+  const auto dq = head_of<E>(args.dq_BTHD, batch, head);
+  const auto dk = head_of<E>(args.dk_BSHD, batch, head);
+  const auto dv = head_of<E>(args.dv_BSHD, batch, head);
   const View& log_sum_exps = args.log_sum_exp_BHT;
   const T* const log_sum_exp_T = static_cast<const T*>(log_sum_exps.data) +
                                  batch * log_sum_exps.strides[0] + head * log_sum_exps.strides[1];
@@ -371,11 +394,15 @@ FSDPTRAIN_HOST_DEVICE void backward_head(const AttentionBackward& args, const At
       add_over_queries(pair, dk_KD + at, dscores_KQ, queries_QD, padded);
       add_over_keys(pair, dq_QD, dscores_KQ, keys_KD + at, padded);
     }
-    store_rows(head_of<E>(args.dq_BTHD, batch, head), begin, valid, dq_QD, sizes,
-               static_cast<T>(args.scale));
+    for (std::int64_t query = 0; query < valid; ++query) {
+      store_row(dq, begin + query, dq_QD + query * padded, sizes.head_size,
+                static_cast<T>(args.scale));
+    }
   }
-  store_rows(head_of<E>(args.dk_BSHD, batch, head), 0, sizes.keys, dk_KD, sizes, T(1));
-  store_rows(head_of<E>(args.dv_BSHD, batch, head), 0, sizes.keys, dv_KD, sizes, T(1));
+  for (std::int64_t key = 0; key < sizes.keys; ++key) {
+    store_row(dk, key, dk_KD + key * padded, sizes.head_size, T(1));
+    store_row(dv, key, dv_KD + key * padded, sizes.head_size, T(1));
+  }
 }
 
 }  // namespace FSDPTRAIN_VARIANT
@@ -384,17 +411,19 @@ template <>
 void cpu::attention_forward<kIsa>(const Launch& launch, const AttentionForward& args,
                                   std::byte* scratch) {
   const AttentionSizes sizes(args.q_BTHD, args.k_BSHD);
-  const std::int64_t blocks = ceil_div(sizes.queries, kBlock);
+  constexpr std::int64_t kTaskQueries = kAttentionForwardBlocks * kBlock;
+  const std::int64_t pieces = ceil_div(sizes.queries, kTaskQueries);
   const std::int64_t scratch_size = attention_forward_scratch(sizes.padded_size);
   dispatch_floating(args.q_BTHD.dtype, [&]<class E>() {
     using T = OpMath<E>;
     parallel_for_threads(
-        launch, sizes.batch * sizes.heads * blocks, [&](std::int64_t task, int thread) {
-          const std::int64_t head = task / blocks;
-          // Under a causal mask the last blocks are the longest: they start first.
-          const std::int64_t block = blocks - 1 - task % blocks;
-          forward_block<T, E>(args, sizes, head / sizes.heads, head % sizes.heads, block * kBlock,
-                              reinterpret_cast<T*>(scratch) + thread * scratch_size);
+        launch, sizes.batch * sizes.heads * pieces, [&](std::int64_t task, int thread) {
+          const std::int64_t head = task / pieces;
+          // Under a causal mask the last queries take longest: they start first.
+          const std::int64_t begin = (pieces - 1 - task % pieces) * kTaskQueries;
+          forward_blocks<T, E>(args, sizes, head / sizes.heads, head % sizes.heads, begin,
+                               min(sizes.queries, begin + kTaskQueries),
+                               reinterpret_cast<T*>(scratch) + thread * scratch_size);
         });
   });
 }
