@@ -5,8 +5,6 @@ target_compile_options(fsdptrain_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra -fmad=false>
   $<$<AND:$<BOOL:${FSDPTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
-target_compile_definitions(fsdptrain_options INTERFACE
-  FSDPTRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 foreach(kind IN LISTS FSDPTRAIN_SANITIZER)
   target_compile_options(fsdptrain_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${kind}>)
   target_link_options(fsdptrain_options INTERFACE -fsanitize=${kind})

@@ -14,12 +14,12 @@ void log_line(LogLevel level, std::string_view text);
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> text, const Args&... args) {
-  log_line(LogLevel::Info, fmt::format(text, args...));
+  log_line(LogLevel::Info, fmt::vformat(text, fmt::make_format_args(args...)));
 }
 
 template <class... Args>
 void log_warning(fmt::format_string<Args...> text, const Args&... args) {
-  log_line(LogLevel::Warning, fmt::format(text, args...));
+  log_line(LogLevel::Warning, fmt::vformat(text, fmt::make_format_args(args...)));
 }
 
 }  // namespace fsdptrain

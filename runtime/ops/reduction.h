@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "runtime/autograd/gradient_slot.h"
 #include "runtime/tensor/tensor.h"
 
 // Reductions over dimensions. Sums run in blocks of fixed size combined in a fixed tree, in the
@@ -21,5 +22,9 @@ Tensor argmax(const Tensor& x, int dim, bool keep_dims = false);
 // The gradient of a broadcast: sums x over the dimensions that `shape` lacks or has as 1. No
 // history; x itself where nothing is to be summed.
 Tensor sum_to_shape(const Tensor& x, const Shape& shape);
+
+// The same into a posted gradient: the shape is the destination's, whose floating dtype may be
+// another than x's.
+void sum_into(const autograd::GradientTarget& target, const Tensor& x);
 
 }  // namespace fsdptrain::ops

@@ -8,6 +8,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
+#include "runtime/ops/dense.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/tensor/views.h"
 
@@ -23,10 +24,6 @@ Tensor copy_of(const Tensor& x) {
   Tensor copy = Tensor::empty(x.shape(), x.dtype(), x.device());
   kernels::copy(x.launch(), copy.view(), x.view());
   return copy;
-}
-
-Tensor dense(const Tensor& x) {
-  return x.is_contiguous() ? x.detach() : copy_of(x);
 }
 
 // The tensors as one, if they follow each other without gaps in one storage.

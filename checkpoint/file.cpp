@@ -1,0 +1,189 @@
+#include "checkpoint/file.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace fsdptrain::checkpoint {
+namespace {
+
+// What the user can do about `error`, as the end of a sentence.
+const char* cure_of(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free space there, or write to another disk";
+    case EFBIG:
+      return "; raise the limit of file sizes (ulimit -f), or write to another disk";
+    case EACCES:
+    case EPERM:
+      return "; give this user the right, or choose another folder";
+    case EROFS:
+      return "; mount it for writing, or choose another folder";
+    case ENOENT:
+    case ENOTDIR:
+      return "; create the folder first";
+    case EIO:
+      return "; the device reports a fault, see the kernel's log";
+    case EMFILE:
+      return "; raise the limit of open files (ulimit -n)";
+    default:
+      return "";
+  }
+}
+
+std::string reason_of(int error) {
+  return std::generic_category().message(error) + cure_of(error);
+}
+
+// A file that did not exist before. The number keeps the writers of one process apart; a name
+// left by a dead process with the same id is passed over.
+File create_temporary(const std::filesystem::path& path) {
+  std::error_code unreadable;  // creating the file says why
+  check<IoError>(!std::filesystem::is_directory(path, unreadable),
+                 "{}: cannot write a file there: it is a folder", path.string());
+  static std::atomic<std::uint64_t> next_number = 0;
+  while (true) {
+    std::filesystem::path temporary = path;
+    temporary += fmt::format(".tmp-{}-{}", ::getpid(), next_number++);
+    if (std::optional<File> file = File::create(temporary)) {
+      return std::move(*file);
+    }
+  }
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  check<IoError>(descriptor >= 0, "{}: opening the folder failed: {}", folder.string(),
+                 reason_of(errno));
+  const int status = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  check<IoError>(status == 0, "{}: writing the folder to the device failed: {}", folder.string(),
+                 reason_of(error));
+}
+
+}  // namespace
+
+File::File(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File::~File() {
+  if (descriptor_ >= 0) {
+    // A failure has nothing to lose: sync() has reported what did not reach the device.
+    ::close(descriptor_);
+  }
+}
+
+File File::open_for_reading(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    const int error = errno;
+    check<DataError>(error != ENOENT && error != ENOTDIR, "{}: there is no such file",
+                     path.string());
+    fail<IoError>("{}: opening for reading failed: {}", path.string(), reason_of(error));
+  }
+  File file(path, descriptor);
+  struct stat status {};
+  check<IoError>(::fstat(descriptor, &status) == 0, "{}: reading its size failed: {}",
+                 path.string(), reason_of(errno));
+  check<DataError>(!S_ISDIR(status.st_mode), "{}: must be a file, got a folder", path.string());
+  check<DataError>(S_ISREG(status.st_mode), "{}: must be a regular file, got a pipe or device",
+                   path.string());
+  return file;
+}
+
+std::optional<File> File::create(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    const int error = errno;
+    check<IoError>(error == EEXIST, "{}: creating the file failed: {}", path.string(),
+                   reason_of(error));
+    return std::nullopt;
+  }
+  return File(path, descriptor);
+}
+
+std::uint64_t File::size() const {
+  struct stat status {};
+  check<IoError>(::fstat(descriptor_, &status) == 0, "{}: reading its size failed: {}",
+                 path_.string(), reason_of(errno));
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::size_t File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t count = ::pread(descriptor_, out.data() + done, out.size() - done,
+                                  static_cast<off_t>(offset + done));
+    if (count == 0) {
+      break;
+    }
+    if (count < 0) {
+      const int error = errno;
+      check<IoError>(error == EINTR, "{}: reading {} bytes at offset {} failed: {}", path_.string(),
+                     out.size() - done, offset + done, reason_of(error));
+      continue;
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done,
+                                   static_cast<off_t>(offset + done));
+    if (count < 0) {
+      const int error = errno;
+      check<IoError>(error == EINTR, "{}: writing {} bytes at offset {} failed: {}", path_.string(),
+                     bytes.size() - done, offset + done, reason_of(error));
+      continue;
+    }
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+void File::sync() {
+  check<IoError>(::fsync(descriptor_) == 0, "{}: writing {} bytes to the device failed: {}",
+                 path_.string(), size(), reason_of(errno));
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), temporary_(create_temporary(path_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_ && ::unlink(temporary_.path().c_str()) != 0) {
+    log_warning("{}: removing the unfinished file failed: {}", temporary_.path().string(),
+                reason_of(errno));
+  }
+}
+
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  temporary_.write_at(offset, bytes);
+}
+
+void AtomicFile::commit() {
+  check(!committed_, "{}: a file is committed once", path_.string());
+  temporary_.sync();
+  check<IoError>(std::rename(temporary_.path().c_str(), path_.c_str()) == 0,
+                 "{}: renaming it to {} failed: {}", temporary_.path().string(), path_.string(),
+                 reason_of(errno));
+  committed_ = true;
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+}  // namespace fsdptrain::checkpoint

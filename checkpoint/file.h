@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace fsdptrain::checkpoint {
+
+// An open file, closed with its owner. What the system refuses is an IoError that names the
+// path, the bytes, the system's reason and, where there is one, the cure.
+class File {
+ public:
+  // A regular file, or a link to one; DataError if there is nothing or something else.
+  static File open_for_reading(const std::filesystem::path& path);
+  // Nothing if the path exists already.
+  static std::optional<File> create(const std::filesystem::path& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t size() const;
+
+  // Fills `out` from `offset` on; the bytes read are fewer only where the file ends.
+  std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // Returns when the bytes have reached the device.
+  void sync();
+
+ private:
+  File(std::filesystem::path path, int descriptor);
+
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+// A new file that gets its name only when it is whole. It is written under a temporary name in
+// the same folder; commit() puts it in the place of `path`, and a destructor before that removes
+// it. A process that dies leaves at most the temporary file.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Returns when both the bytes and the name have reached the device. A file that was at `path`
+  // is replaced, not changed: whoever has it open keeps reading the old bytes.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  File temporary_;
+  bool committed_ = false;
+};
+
+}  // namespace fsdptrain::checkpoint

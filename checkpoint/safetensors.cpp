@@ -1,0 +1,184 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+constexpr std::uint64_t kLengthBytes = 8;
+
+using NameIndex = std::map<std::string, std::size_t, std::less<>>;
+
+// Single-character edits between two names (Levenshtein).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The three names in `index` most like `name`, for a message.
+std::string nearest_names(const NameIndex& index, std::string_view name) {
+  constexpr std::size_t kNumShown = 3;
+  // Longer names are compared by their beginning: the work per name stays small.
+  constexpr std::size_t kMaxCompared = 200;
+  std::vector<std::pair<std::size_t, std::string_view>> candidates;
+  for (const auto& [candidate, position] : index) {
+    const std::string_view text = candidate;
+    candidates.emplace_back(
+        edit_distance(text.substr(0, kMaxCompared), name.substr(0, kMaxCompared)), text);
+  }
+  const std::size_t count = std::min(kNumShown, candidates.size());
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
+                    candidates.end());
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    text += (i == 0 ? "" : ", ") + shown(candidates[i].second);
+  }
+  return text;
+}
+
+std::size_t position_of(const std::string& file, const NameIndex& index, std::string_view name) {
+  const auto found = index.find(name);
+  check<DataError>(found != index.end(), "{}: there is no tensor {}; nearest of its {} names: {}",
+                   file, shown(name), index.size(),
+                   found == index.end() ? nearest_names(index, name) : "");
+  return found->second;
+}
+
+NameIndex index_by_name(const std::vector<TensorEntry>& entries) {
+  NameIndex index;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    index.emplace(entries[i].name, i);
+  }
+  return index;
+}
+
+std::string read_header_text(const File& file) {
+  const std::uint64_t file_nbytes = file.size();
+  const std::string path = file.path().string();
+  check<DataError>(file_nbytes >= kLengthBytes,
+                   "{}: a safetensors file begins with an 8-byte length, got {} bytes in all", path,
+                   file_nbytes);
+  std::array<std::byte, kLengthBytes> length_bytes{};
+  check<DataError>(file.read_at(0, length_bytes) == kLengthBytes,
+                   "{}: the file was cut while it was read", path);
+  const auto length = std::bit_cast<std::uint64_t>(length_bytes);
+  check<DataError>(length > 0, "{}: the header is empty", path);
+  check<DataError>(length <= kMaxHeaderBytes, "{}: a header has at most {} bytes, got {}", path,
+                   kMaxHeaderBytes, length);
+  check<DataError>(length <= file_nbytes - kLengthBytes,
+                   "{}: the header has {} bytes, but the file has {} bytes after the length: it is "
+                   "cut short or no safetensors file",
+                   path, length, file_nbytes - kLengthBytes);
+  std::string text(length, '\0');
+  check<DataError>(
+      file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text))) == text.size(),
+      "{}: the file was cut while it was read", path);
+  return text;
+}
+
+// Where each tensor's bytes go. Wide elements come first, so that every tensor is aligned to its
+// element.
+std::vector<TensorEntry> lay_out(const std::string& file, const std::vector<TensorSpec>& tensors) {
+  std::vector<TensorEntry> entries;
+  std::unordered_set<std::string_view> names;
+  for (const TensorSpec& tensor : tensors) {
+    check<DataError>(names.insert(tensor.name).second, "{}: two tensors are named {}", file,
+                     shown(tensor.name));
+    check<DataError>(tensor.name != "__metadata__", "{}: __metadata__ cannot be a tensor's name",
+                     file);
+    entries.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  std::ranges::sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
+    const std::size_t width_a = size_of(a.dtype);
+    const std::size_t width_b = size_of(b.dtype);
+    return std::tie(width_b, a.name) < std::tie(width_a, b.name);
+  });
+  std::uint64_t offset = 0;
+  for (TensorEntry& entry : entries) {
+    entry.begin = offset;
+    std::uint64_t nbytes = 0;
+    const bool overflows = __builtin_mul_overflow(static_cast<std::uint64_t>(entry.shape.numel()),
+                                                  size_of(entry.dtype), &nbytes) ||
+                           __builtin_add_overflow(offset, nbytes, &offset);
+    check<DataError>(!overflows, "{}: the bytes up to tensor {} overflow 64 bits", file,
+                     shown(entry.name));
+    entry.end = offset;
+  }
+  return entries;
+}
+
+}  // namespace
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
+    : file_(File::open_for_reading(path)) {
+  const std::string text = read_header_text(file_);
+  data_offset_ = kLengthBytes + text.size();
+  header_ = parse_safetensors_header(path.string(), text, file_.size() - data_offset_);
+  by_name_ = index_by_name(header_.entries);
+}
+
+const TensorEntry& SafetensorsReader::find(std::string_view name) const {
+  return header_.entries[position_of(path().string(), by_name_, name)];
+}
+
+void SafetensorsReader::read(const TensorEntry& entry, std::span<std::byte> out) const {
+  check<ShapeError>(out.size() == entry.nbytes(), "{}: tensor {} has {} bytes, got room for {}",
+                    path().string(), shown(entry.name), entry.nbytes(), out.size());
+  const std::size_t count = file_.read_at(data_offset_ + entry.begin, out);
+  check<DataError>(count == out.size(),
+                   "{}: tensor {} has {} bytes, got {}: the file was cut after it was opened",
+                   path().string(), shown(entry.name), out.size(), count);
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::map<std::string, std::string> metadata,
+                                     const std::vector<TensorSpec>& tensors)
+    : header_{.metadata = std::move(metadata), .entries = lay_out(path.string(), tensors)},
+      by_name_(index_by_name(header_.entries)),
+      written_(header_.entries.size(), false),
+      file_(path) {
+  const std::string text = render_safetensors_header(path.string(), header_);
+  const std::array<std::uint64_t, 1> length = {text.size()};
+  file_.write_at(0, std::as_bytes(std::span(length)));
+  file_.write_at(kLengthBytes, std::as_bytes(std::span(text)));
+  data_offset_ = kLengthBytes + text.size();
+}
+
+void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  const std::size_t position = position_of(file_.path().string(), by_name_, name);
+  const TensorEntry& entry = header_.entries[position];
+  check<ShapeError>(bytes.size() == entry.nbytes(), "{}: tensor {} has {} bytes, got {}",
+                    file_.path().string(), shown(name), entry.nbytes(), bytes.size());
+  check(!written_[position], "{}: tensor {} is written twice", file_.path().string(), shown(name));
+  file_.write_at(data_offset_ + entry.begin, bytes);
+  written_[position] = true;
+}
+
+void SafetensorsWriter::commit() {
+  for (std::size_t i = 0; i < written_.size(); ++i) {
+    check(written_[i] || header_.entries[i].nbytes() == 0, "{}: tensor {} has not been written",
+          file_.path().string(), shown(header_.entries[i].name));
+  }
+  file_.commit();
+}
+
+}  // namespace fsdptrain::checkpoint

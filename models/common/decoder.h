@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/nn/module.h"
+#include "runtime/ops/loss.h"
+
+namespace fsdptrain::models {
+
+// A language model that predicts each token from those before it: what a trainer, an evaluation
+// and a sampler know of any model family.
+//
+// Shapes: B samples, T positions, V vocabulary.
+class Decoder : public nn::Module {
+ public:
+  // Of the next token at every position; tokens_BT is int64, T at most max_seq_len().
+  Tensor logits(const Tensor& tokens_BT);
+
+  // loss_scale * sum over unmasked targets of the cross entropy; targets_BT holds the next
+  // tokens, -100 where none is predicted. One element, float32 (float64 for float64 models).
+  Tensor loss(const Tensor& tokens_BT, const Tensor& targets_BT, double loss_scale,
+              ops::HeadForm form);
+
+  virtual std::int64_t vocab_size() const = 0;
+  virtual std::int64_t max_seq_len() const = 0;
+
+ private:
+  // The input of the head, [B, T, features], and the head's weight, [V, features].
+  virtual Tensor hidden(const Tensor& tokens_BT) = 0;
+  virtual const Tensor& head_weight() const = 0;
+};
+
+}  // namespace fsdptrain::models

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/autograd/gradient_slot.h"
+#include "runtime/autograd/parameter_owner.h"
+#include "runtime/nn/module.h"
+#include "runtime/optim/flat_chunk.h"
+
+namespace fsdptrain::nn {
+
+// The owner of a module's parameters on one device: packs them into one flat buffer per (dtype,
+// trainable), makes every parameter a view of it, gives each trainable one a gradient slot in a
+// second flat buffer, and initialises what the module was built without. Under a compute dtype
+// other than the parameters' own, the module sees a compute copy, recast once per epoch.
+//
+// Outlives the module's graphs; the module outlives it.
+class FlatParameters final : public autograd::ParameterOwner {
+ public:
+  struct Options {
+    Device device = Device::cpu();
+    // Of the parameters the optimizer keeps: float32, or float64 for oracles.
+    DType dtype = DType::Float32;
+    // What forward and backward see; empty: `dtype`.
+    std::optional<DType> compute_dtype;
+    std::uint64_t seed = 0;
+  };
+
+  // Takes all parameters of `module`; AutogradError if one has an owner already.
+  FlatParameters(Module& module, const Options& options);
+
+  // For an optimizer: flat parameters with gradients and their segments. Bump the epoch after
+  // changing values.
+  std::vector<optim::FlatChunk>& chunks() { return chunks_; }
+
+  // One parameter by name, in `dtype`, for reading and for loading: a window on the flat buffer.
+  struct Named {
+    std::string name;
+    Tensor values;
+    // The window on the gradient buffer; undefined for frozen parameters.
+    Tensor gradient;
+  };
+  const std::vector<Named>& named() const { return named_; }
+  const Named& find(const std::string& name) const;
+
+  // Forgets all gradients: the next backward overwrites them.
+  void zero_grad();
+  // Tells every chunk's segments which gradients were written since zero_grad().
+  void mark_active_segments();
+
+  void unshard() override;
+  void reshard() override {}
+  void post_backward(std::uint64_t invocation) override;
+
+ private:
+  // One flat buffer and the copy of it that the module sees, the same where dtypes agree.
+  struct Buffer {
+    Tensor parameters;
+    Tensor compute;
+  };
+
+  // Packs the parameters that are trainable, or those that are not.
+  void pack(const std::vector<Parameter>& parameters,
+            const std::vector<std::vector<std::string>>& adjacent, bool trainable);
+  void attach(const Parameter& parameter, const Buffer& buffer, const optim::Segment& segment,
+              optim::FlatChunk* chunk);
+
+  Options options_;
+  DType compute_dtype_;
+  std::vector<Buffer> buffers_;
+  std::vector<optim::FlatChunk> chunks_;
+  // Slots of the trainable parameters, chunk by chunk in the order of the segments.
+  std::vector<std::shared_ptr<autograd::GradientSlot>> slots_;
+  std::vector<Named> named_;
+  // The epoch that the compute copies were cast in.
+  std::optional<std::uint64_t> cast_epoch_;
+};
+
+}  // namespace fsdptrain::nn

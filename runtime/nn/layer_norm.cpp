@@ -1,0 +1,23 @@
+#include "runtime/nn/layer_norm.h"
+
+#include "runtime/ops/norm.h"
+
+namespace fsdptrain::nn {
+
+LayerNorm::LayerNorm(const Options& options)
+    : weight_(Tensor::empty({options.features}, DType::Float32, Device::meta(),
+                            MemoryCategory::Parameter)),
+      eps_(options.eps) {
+  register_parameter("weight", weight_, {.init = Init::constant(1), .decay = false});
+  if (options.bias) {
+    bias_ = Tensor::empty({options.features}, DType::Float32, Device::meta(),
+                          MemoryCategory::Parameter);
+    register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
+  }
+}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+  return ops::layer_norm(x, weight_, bias_, eps_);
+}
+
+}  // namespace fsdptrain::nn

@@ -1,0 +1,21 @@
+#include "runtime/nn/linear.h"
+
+#include "runtime/ops/matmul.h"
+
+namespace fsdptrain::nn {
+
+Linear::Linear(const Options& options)
+    : weight_(Tensor::empty({options.out, options.in}, DType::Float32, Device::meta(),
+                            MemoryCategory::Parameter)) {
+  register_parameter("weight", weight_, {.init = Init::normal(options.standard_deviation)});
+  if (options.bias) {
+    bias_ = Tensor::empty({options.out}, DType::Float32, Device::meta(), MemoryCategory::Parameter);
+    register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
+  }
+}
+
+Tensor Linear::forward(const Tensor& x) {
+  return ops::linear(x, weight_, bias_);
+}
+
+}  // namespace fsdptrain::nn

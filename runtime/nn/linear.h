@@ -1,0 +1,27 @@
+#pragma once
+
+#include "runtime/nn/module.h"
+
+namespace fsdptrain::nn {
+
+// y[..., out] = x[..., in] @ weight[out, in]^T + bias[out]
+class Linear final : public Module {
+ public:
+  struct Options {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    bool bias = true;
+    // Of the weight, around 0; the bias starts at 0.
+    double standard_deviation = 0.02;
+  };
+
+  explicit Linear(const Options& options);
+
+ private:
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight_;
+  Tensor bias_;  // undefined without bias
+};
+
+}  // namespace fsdptrain::nn

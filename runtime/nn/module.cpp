@@ -1,0 +1,92 @@
+#include "runtime/nn/module.h"
+
+#include <ranges>
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain::nn {
+
+Tensor Module::operator()(const Tensor& x) {
+  return through_hooks({x}, [this](const Tensors& inputs) { return Tensors{forward(inputs[0])}; })
+      .front();
+}
+
+Tensor Module::forward(const Tensor& x) {
+  fail("module {}: computes nothing from one tensor of shape {}", name_, x.shape());
+}
+
+Module::Tensors Module::through_hooks(Tensors inputs,
+                                      const std::function<Tensors(const Tensors&)>& body) {
+  std::size_t entered = 0;
+  try {
+    for (const Hooks& hooks : hooks_) {
+      if (hooks.pre_forward) {
+        hooks.pre_forward(inputs);
+      }
+      ++entered;
+    }
+    Tensors outputs = body(inputs);
+    for (const Hooks& hooks : std::views::reverse(hooks_)) {
+      if (hooks.post_forward) {
+        hooks.post_forward(outputs);
+      }
+    }
+    return outputs;
+  } catch (Error& error) {
+    for (const Hooks& hooks : hooks_ | std::views::take(entered) | std::views::reverse) {
+      if (hooks.forward_failed) {
+        hooks.forward_failed();
+      }
+    }
+    if (!name_.empty()) {
+      error.add_context(name_);
+    }
+    throw;
+  }
+}
+
+std::vector<Parameter> Module::parameters() const {
+  std::vector<Parameter> all = parameters_;
+  for (const auto& [name, child] : children_) {
+    for (Parameter parameter : child->parameters()) {
+      parameter.name = name + "." + parameter.name;
+      all.push_back(std::move(parameter));
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<std::string>> Module::adjacent_parameters() const {
+  std::vector<std::vector<std::string>> all = adjacent_;
+  for (const auto& [name, child] : children_) {
+    for (std::vector<std::string> set : child->adjacent_parameters()) {
+      for (std::string& parameter : set) {
+        parameter = name + "." + parameter;
+      }
+      all.push_back(std::move(set));
+    }
+  }
+  return all;
+}
+
+void Module::set_training(bool training) {
+  training_ = training;
+  for (const auto& [name, child] : children_) {
+    child->set_training(training);
+  }
+}
+
+void Module::register_parameter(std::string name, Tensor& tensor, const ParameterSpec& spec) {
+  parameters_.push_back({std::move(name), &tensor, spec});
+}
+
+void Module::register_module(std::string name, Module& child) {
+  child.name_ = name;
+  children_.emplace_back(std::move(name), &child);
+}
+
+void Module::register_adjacent(std::vector<std::string> names) {
+  adjacent_.push_back(std::move(names));
+}
+
+}  // namespace fsdptrain::nn

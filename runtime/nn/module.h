@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/nn/parameter.h"
+#include "runtime/tensor/tensor.h"
+
+namespace fsdptrain::nn {
+
+// A unit of a model: named parameters, named children and what it computes. Callers never reach
+// a computation but through the hooks: operator() and every other public method of a subclass
+// (logits, loss, ...) run their bodies by through_hooks(). Built on meta (see Parameter).
+class Module {
+ public:
+  using Tensors = std::vector<Tensor>;
+  // Hooks may replace arguments and results.
+  using PreForwardHook = std::function<void(Tensors& inputs)>;
+  using PostForwardHook = std::function<void(Tensors& outputs)>;
+  struct Hooks {
+    PreForwardHook pre_forward;
+    PostForwardHook post_forward;
+    // Runs instead of post_forward when the body throws.
+    std::function<void()> forward_failed;
+  };
+
+  Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module() = default;
+
+  // The computation of one tensor from one tensor; Error for modules that have none.
+  Tensor operator()(const Tensor& x);
+
+  // Own parameters and those of children, in order of registration, by dotted path.
+  std::vector<Parameter> parameters() const;
+  // Sets of parameters that their owner must place next to each other, without gaps and in this
+  // order, by dotted path.
+  std::vector<std::vector<std::string>> adjacent_parameters() const;
+
+  // Pre-forward hooks run in order of addition, the others in reverse.
+  void add_hooks(Hooks hooks) { hooks_.push_back(std::move(hooks)); }
+
+  bool training() const { return training_; }
+  // Dropout acts in training only. Children follow.
+  void set_training(bool training);
+
+ protected:
+  // `tensor` is a member of this module, on meta.
+  void register_parameter(std::string name, Tensor& tensor, const ParameterSpec& spec);
+  void register_module(std::string name, Module& child);
+  void register_adjacent(std::vector<std::string> names);
+
+  // Errors from within keep their type and gain the module's name.
+  Tensors through_hooks(Tensors inputs, const std::function<Tensors(const Tensors&)>& body);
+
+ private:
+  virtual Tensor forward(const Tensor& x);
+
+  // As the parent registered it; empty for a root.
+  std::string name_;
+  bool training_ = true;
+  std::vector<Parameter> parameters_;
+  std::vector<std::pair<std::string, Module*>> children_;
+  std::vector<std::vector<std::string>> adjacent_;
+  std::vector<Hooks> hooks_;
+};
+
+}  // namespace fsdptrain::nn

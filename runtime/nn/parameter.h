@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/tensor/tensor.h"
+
+namespace fsdptrain::nn {
+
+// How a parameter gets its first values: the same for any number of ranks, sharding and device,
+// because every element is a pure function of (seed, parameter name, element index).
+struct Init {
+  enum class Kind { Constant, Normal };
+
+  Kind kind = Kind::Constant;
+  // The constant, or the standard deviation around 0.
+  double value = 0;
+
+  static Init constant(double value) { return {Kind::Constant, value}; }
+  static Init normal(double standard_deviation) { return {Kind::Normal, standard_deviation}; }
+};
+
+struct ParameterSpec {
+  Init init;
+  // Whether an optimizer's weight decay applies.
+  bool decay = true;
+  bool trainable = true;
+};
+
+// A parameter as its module registered it. Modules are built on meta: `tensor` has a shape and no
+// bytes until an owner (FlatParameters) places it.
+struct Parameter {
+  std::string name;  // dotted path, such as "h.0.attn.c_attn.weight"
+  Tensor* tensor = nullptr;
+  ParameterSpec spec;
+};
+
+}  // namespace fsdptrain::nn

@@ -1,0 +1,71 @@
+#include "runtime/ops/inplace.h"
+
+#include "kernels/copy.h"
+#include "kernels/elementwise.h"
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/ops/checks.h"
+#include "runtime/tensor/views.h"
+
+namespace fsdptrain::ops {
+namespace {
+
+void check_target(const char* op, const Tensor& x) {
+  check<AutogradError>(!autograd::grad_enabled() || !x.requires_grad(),
+                       "{}: in-place on {} of shape {}: use NoGradGuard or detach()", op,
+                       x.is_leaf() ? "a leaf that requires grad" : "a tensor with history",
+                       x.shape());
+  for (int dim = 0; dim < x.dims(); ++dim) {
+    check<ShapeError>(x.strides()[dim] != 0 || x.shape()[dim] <= 1,
+                      "{}: in-place on an expanded tensor of shape {} and strides {}", op,
+                      x.shape(), x.strides());
+  }
+}
+
+// `source` as a view of x's shape.
+Tensor operand(const char* op, const Tensor& x, const Tensor& source) {
+  check_target(op, x);
+  check_same_device(op, x, source);
+  check<AutogradError>(!autograd::grad_enabled() || !source.requires_grad(),
+                       "{}: the source of shape {} requires grad, and in-place ops record "
+                       "nothing: detach() it",
+                       op, source.shape());
+  check<ShapeError>(broadcast_shapes(op, x.shape(), source.shape()) == x.shape(),
+                    "{}: shape {} does not broadcast to {}", op, source.shape(), x.shape());
+  return views::expand(source.detach(), x.shape());
+}
+
+}  // namespace
+
+void copy_(const Tensor& x, const Tensor& source) {
+  const Tensor from = operand("copy_", x, source);
+  kernels::copy(x.launch(), x.view(), from.view());
+  x.storage()->bump_version();
+}
+
+void fill_(const Tensor& x, double value) {
+  check_target("fill_", x);
+  kernels::fill(x.launch(), x.view(), value);
+  x.storage()->bump_version();
+}
+
+void add_(const Tensor& x, const Tensor& y, double factor) {
+  check_same_dtype("add_", x, y);
+  check_floating("add_", x);
+  const Tensor term = operand("add_", x, y);
+  kernels::AddScaled f;
+  f.factor = factor;
+  kernels::map(x.launch(), f, x.view(), x.view(), term.view());
+  x.storage()->bump_version();
+}
+
+void scale_(const Tensor& x, double factor) {
+  check_floating("scale_", x);
+  check_target("scale_", x);
+  kernels::Affine f;
+  f.factor = factor;
+  kernels::map(x.launch(), f, x.view(), x.view());
+  x.storage()->bump_version();
+}
+
+}  // namespace fsdptrain::ops

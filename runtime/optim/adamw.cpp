@@ -1,0 +1,50 @@
+#include "runtime/optim/adamw.h"
+
+#include <cmath>
+
+#include "kernels/optimizer.h"
+
+namespace fsdptrain::optim {
+
+AdamW::AdamW(const std::vector<FlatChunk>& chunks, const Options& options) : options_(options) {
+  for (const FlatChunk& chunk : chunks) {
+    const Tensor& p = chunk.parameters;
+    exp_avg_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer));
+    exp_avg_sq_.push_back(
+        Tensor::zeros(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer));
+  }
+}
+
+void AdamW::step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
+  const View scale = gradient_scale.defined() ? gradient_scale.view() : View{};
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    FlatChunk& chunk = chunks[i];
+    std::vector<kernels::AdamwSegment> updates;
+    for (Segment& segment : chunk.segments) {
+      if (!segment.active) {
+        continue;
+      }
+      const auto t = static_cast<double>(++segment.step);
+      const double rate = lr * segment.lr_scale;
+      updates.push_back({segment.begin, segment.end,
+                         segment.decay ? 1 - rate * options_.weight_decay : 1,
+                         rate / (1 - std::pow(options_.beta1, t)),
+                         1 / std::sqrt(1 - std::pow(options_.beta2, t))});
+    }
+    kernels::adamw(chunk.parameters.launch(), chunk.parameters.view(), chunk.gradients.view(),
+                   exp_avg_[i].view(), exp_avg_sq_[i].view(), updates,
+                   {options_.beta1, options_.beta2, options_.eps},
+                   gradient_scale.defined() ? &scale : nullptr);
+  }
+}
+
+std::vector<State> AdamW::states() const {
+  std::vector<State> states;
+  for (std::size_t i = 0; i < exp_avg_.size(); ++i) {
+    states.push_back({"exp_avg", i, exp_avg_[i]});
+    states.push_back({"exp_avg_sq", i, exp_avg_sq_[i]});
+  }
+  return states;
+}
+
+}  // namespace fsdptrain::optim
