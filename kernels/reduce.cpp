@@ -3,27 +3,21 @@
 #include "kernels/cuda/missing.h"
 
 namespace fsdptrain::kernels {
-namespace {
 
-std::int64_t num_blocks(std::int64_t count, std::int64_t block) {
-  return count <= block ? 1 : (count + block - 1) / block;
-}
-
-// Partial sums are at most 8 bytes wide; one block needs none.
-Allocation allocate_partials(const Launch& launch, std::int64_t results, std::int64_t blocks) {
-  if (blocks == 1 || results == 0) {
+Allocation allocate_partials(const Launch& launch, const ReduceShape& shape, std::int64_t block) {
+  const std::int64_t results = shape.outer * shape.inner;
+  if (shape.reduced <= block || results == 0) {
     return {};
   }
+  const std::int64_t blocks = (shape.reduced + block - 1) / block;
   return launch.allocator->allocate(static_cast<std::size_t>(results * blocks) * sizeof(double),
                                     MemoryCategory::Workspace);
 }
 
-}  // namespace
-
 void sum(const Launch& launch, const View& out, const View& in, const ReduceShape& shape,
          const SumOptions& options) {
-  const std::int64_t blocks = num_blocks(shape.reduced, shape.inner == 1 ? kSumBlock : kSumRows);
-  const Allocation partials = allocate_partials(launch, shape.outer * shape.inner, blocks);
+  const Allocation partials =
+      allocate_partials(launch, shape, shape.inner == 1 ? kSumBlock : kSumRows);
   switch (launch.device.type) {
     case DeviceType::Cpu:
       return dispatch_isa(launch.isa, [&]<Isa isa>() {
@@ -41,7 +35,7 @@ void sum_of_squares(const Launch& launch, const View& out, const View& in) {
   for (int dim = 0; dim < in.dims; ++dim) {
     numel *= in.sizes[dim];
   }
-  const Allocation partials = allocate_partials(launch, 1, num_blocks(numel, kSumBlock));
+  const Allocation partials = allocate_partials(launch, {.reduced = numel}, kSumBlock);
   switch (launch.device.type) {
     case DeviceType::Cpu:
       return dispatch_isa(launch.isa, [&]<Isa isa>() {

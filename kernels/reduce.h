@@ -52,4 +52,8 @@ void argmax(const Launch& launch, const View& out, const View& in, const ReduceS
 inline constexpr std::int64_t kSumBlock = 4096;
 inline constexpr std::int64_t kSumRows = 128;
 
+// The workspace of a sum cut into blocks of `block` rows: one partial sum of at most 8 bytes per
+// block and result; none where one block is all.
+Allocation allocate_partials(const Launch& launch, const ReduceShape& shape, std::int64_t block);
+
 }  // namespace fsdptrain::kernels

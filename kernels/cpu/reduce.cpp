@@ -1,29 +1,14 @@
 #include "kernels/reduce.h"
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/row_blocks.h"
 
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
-// out (+)= sum / divisor, in out's op-math type.
-template <class To, class V>
-FSDPTRAIN_HOST_DEVICE void store_sum(To* out, V sum, const SumOptions& options) {
-  if constexpr (kIsInteger<To>) {
-    *out = options.accumulate ? apply(Add{}, *out, sum) : sum;
-  } else {
-    const V mean = options.divisor == 1 ? sum : sum / static_cast<V>(options.divisor);
-    const auto value = static_cast<OpMath<To>>(mean);
-    *out = Store<To>::to(options.accumulate ? load(*out) + value : value);
-  }
-}
-
-// sums[i] = sum over `rows` rows of in[row, i], i in [0, width)
+// sums[i] += sum over `rows` rows of in[row, i], i in [0, width)
 template <class T, class V>
 FSDPTRAIN_HOST_DEVICE void add_rows(V* sums, const T* in, std::int64_t rows, std::int64_t stride,
                                     std::int64_t width) {
-  for (std::int64_t i = 0; i < width; ++i) {
-    sums[i] = V(0);
-  }
   std::int64_t row = 0;
   for (; row + 4 <= rows; row += 4) {
     const T* a = in + row * stride;
@@ -79,41 +64,13 @@ FSDPTRAIN_HOST_DEVICE void sum_dense_rows(const Launch& launch, To* out, const T
 template <class To, class T>
 FSDPTRAIN_HOST_DEVICE void sum_columns(const Launch& launch, To* out, const T* in,
                                        const ReduceShape& shape, const SumOptions& options,
-                                       void* workspace) {
+                                       void* partials) {
   using V = OpMath<T>;
-  const std::int64_t blocks = max(1, ceil_div(shape.reduced, kSumRows));
-  const std::int64_t tiles = ceil_div(shape.inner, kColumnTile);
-  V* partials = static_cast<V*>(workspace);
-  const std::int64_t unit_elements = min(shape.reduced, kSumRows) * min(shape.inner, kColumnTile);
-  parallel_units(launch, shape.outer * blocks * tiles, unit_elements, [&](std::int64_t unit) {
-    const std::int64_t column = unit % tiles * kColumnTile;
-    const std::int64_t block = unit / tiles;  // outer * blocks
-    const std::int64_t row = block % blocks * kSumRows;
-    const std::int64_t width = min(kColumnTile, shape.inner - column);
-    V sums[kColumnTile];
-    add_rows(sums, in + (block / blocks * shape.reduced + row) * shape.inner + column,
-             min(kSumRows, shape.reduced - row), shape.inner, width);
-    if (blocks == 1) {
-      for (std::int64_t i = 0; i < width; ++i) {
-        store_sum(out + block * shape.inner + column + i, sums[i], options);
-      }
-    } else {
-      for (std::int64_t i = 0; i < width; ++i) {
-        partials[block * shape.inner + column + i] = sums[i];
-      }
-    }
-  });
-  if (blocks > 1) {
-    parallel_units(launch, shape.outer * tiles, blocks * kColumnTile, [&](std::int64_t unit) {
-      const std::int64_t begin = unit % tiles * kColumnTile;
-      const std::int64_t end = min(shape.inner, begin + kColumnTile);
-      V* sums = partials + unit / tiles * blocks * shape.inner;
-      add_tree(sums, blocks, shape.inner, begin, end);
-      for (std::int64_t i = begin; i < end; ++i) {
-        store_sum(out + unit / tiles * shape.inner + i, sums[i], options);
-      }
-    });
-  }
+  sum_row_blocks<V>(
+      launch, out, shape, options, partials,
+      [&](V* sums, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t width) {
+        add_rows(sums, in + row * shape.inner + column, rows, shape.inner, width);
+      });
 }
 
 template <class To, class T>

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace fsdptrain::checkpoint {
+namespace fsdptrain {
 
 // An open file, closed with its owner. What the system refuses is an IoError that names the
 // path, the bytes, the system's reason and, where there is one, the cure.
@@ -63,4 +63,4 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-}  // namespace fsdptrain::checkpoint
+}  // namespace fsdptrain

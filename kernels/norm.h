@@ -1,0 +1,62 @@
+#pragma once
+
+#include "runtime/base/view.h"
+
+// Normalisation of every row of a dense [rows, width]. Tensors are floating and of one dtype, but
+// for the statistics, one per row in its op-math type (float64 for float64, else float32).
+namespace fsdptrain::kernels {
+
+struct NormShape {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+};
+
+struct LayerNormOut {
+  View y;
+  View mean;
+  View rstd;
+};
+
+struct LayerNormIn {
+  View x;
+  View weight;
+  View bias;
+  bool has_bias = false;
+};
+
+// What the gradients are made of.
+struct LayerNormSaved {
+  View x;
+  View mean;
+  View rstd;
+};
+
+namespace cpu {
+template <Isa isa>
+void layer_norm(const Launch& launch, const LayerNormOut& out, const LayerNormIn& in,
+                const NormShape& shape, double eps);
+template <Isa isa>
+void layer_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
+                         const LayerNormSaved& saved, const NormShape& shape);
+template <Isa isa>
+void layer_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
+                                const LayerNormSaved& saved, const NormShape& shape,
+                                bool accumulate, void* partials);
+}  // namespace cpu
+
+// y = (x - mean) * rstd * weight + bias with rstd = 1 / sqrt(variance + eps), the variance being
+// the mean of the squared deviations.
+void layer_norm(const Launch& launch, const LayerNormOut& out, const LayerNormIn& in,
+                const NormShape& shape, double eps);
+
+// dx = rstd * (g - mean(g) - n * mean(g * n)) with g = dy * weight and n = (x - mean) * rstd.
+void layer_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
+                         const LayerNormSaved& saved, const NormShape& shape);
+
+// dweight = sum over rows of dy * n, added to what is there if `accumulate`; dweight may have
+// another floating dtype. (The gradient of the bias is kernels::sum of dy.)
+void layer_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
+                                const LayerNormSaved& saved, const NormShape& shape,
+                                bool accumulate);
+
+}  // namespace fsdptrain::kernels

@@ -1,0 +1,48 @@
+#include "runtime/ops/cast.h"
+
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "runtime/ops/arithmetic.h"
+#include "runtime/ops/reduction.h"
+#include "tests/support/contexts.h"
+#include "tests/support/grad_check.h"
+
+namespace fsdptrain {
+
+TEST_SUITE("runtime/ops/cast") {
+  TEST_CASE("cast rounds to the nearest value, and truncates towards integers") {
+    testing::for_each_isa([] {
+      const Tensor x = Tensor::of({1.0, 1.00390625, 1.01171875, -2.75}, DType::Float64);
+      CHECK(ops::cast(x, DType::BFloat16).to_vector() ==
+            std::vector<double>{1, 1, 1.015625, -2.75});
+      CHECK(ops::cast(x, DType::Float16).to_vector() == x.to_vector());
+      CHECK(ops::cast(x, DType::Int32).to_vector() == std::vector<double>{1, 1, 1, -2});
+      const Tensor same = ops::cast(x, DType::Float64);
+      CHECK(same.storage() == x.storage());
+      const Tensor strided = testing::column_major(testing::random_tensor({3, 5}, 1));
+      testing::expect_close(ops::cast(strided, DType::Float32), strided.to_vector(), 1e-7);
+    });
+  }
+
+  TEST_CASE("the gradient of a cast is cast back, and integers have none") {
+    Tensor x = Tensor::of({0.5, -1.25}, DType::Float64);
+    x.set_requires_grad(true);
+    autograd::backward(ops::sum(ops::scale(ops::cast(x, DType::BFloat16), 3)));
+    CHECK(x.grad().dtype() == DType::Float64);
+    CHECK(x.grad().to_vector() == std::vector<double>{3, 3});
+    CHECK(!ops::cast(x, DType::Int64).requires_grad());
+    CHECK(ops::cast(Tensor::zeros({0, 3}), DType::Float64).shape() == Shape{0, 3});
+  }
+
+  TEST_CASE("cast counts the same memory on meta") {
+    testing::check_same_memory([](Device device) {
+      Tensor x = Tensor::full({33, 7}, 1, DType::Float32, device);
+      x.set_requires_grad(true);
+      autograd::backward(ops::sum(ops::cast(x, DType::BFloat16)));
+    });
+  }
+}
+
+}  // namespace fsdptrain

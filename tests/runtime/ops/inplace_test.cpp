@@ -1,0 +1,96 @@
+#include "runtime/ops/inplace.h"
+
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/ops/arithmetic.h"
+#include "runtime/ops/reduction.h"
+#include "runtime/ops/view.h"
+#include "tests/support/contexts.h"
+#include "tests/support/grad_check.h"
+
+namespace fsdptrain {
+
+TEST_SUITE("runtime/ops/inplace") {
+  TEST_CASE_TEMPLATE("in-place ops write through views", T, float, double, bfloat16) {
+    testing::for_each_isa([] {
+      const Tensor x = Tensor::full({3, 2}, 1, kDTypeOf<T>);
+      const Tensor column = views::narrow(x, 1, 1, 1);
+      ops::fill_(column, 4);
+      CHECK(x.to_vector() == std::vector<double>{1, 4, 1, 4, 1, 4});
+      ops::scale_(column, 0.5);
+      CHECK(x.to_vector() == std::vector<double>{1, 2, 1, 2, 1, 2});
+      ops::add_(x, Tensor::of({1, 3}, kDTypeOf<T>), -2);
+      CHECK(x.to_vector() == std::vector<double>{-1, -4, -1, -4, -1, -4});
+      ops::add_(x, x);
+      CHECK(x.to_vector() == std::vector<double>{-2, -8, -2, -8, -2, -8});
+      ops::copy_(views::transpose(x, 0, 1), Tensor::of({1, 2, 3}, DType::Int64));
+      CHECK(x.to_vector() == std::vector<double>{1, 1, 2, 2, 3, 3});
+    });
+  }
+
+  TEST_CASE("an in-place write is noticed by the backward that needs the old value") {
+    Tensor x = Tensor::of({1, 2});
+    x.set_requires_grad(true);
+    const Tensor factor = Tensor::of({3, 4});
+    const Tensor y = ops::sum(ops::multiply(x, factor));
+    for (const auto& write : std::vector<std::function<void()>>{
+             [&] { ops::fill_(factor, 0); }, [&] { ops::scale_(factor, 2); },
+             [&] { ops::add_(factor, factor); }, [&] { ops::copy_(factor, factor); }}) {
+      const auto version = factor.storage()->version();
+      write();
+      CHECK(factor.storage()->version() == version + 1);
+    }
+    CHECK_THROWS_WITH_AS(autograd::backward(y), doctest::Contains("was changed in place"),
+                         AutogradError);
+  }
+
+  TEST_CASE("in-place ops refuse tensors that autograd knows") {
+    Tensor leaf = Tensor::zeros({2});
+    leaf.set_requires_grad(true);
+    const Tensor y = ops::scale(leaf, 2);
+    const Tensor plain = Tensor::zeros({2});
+    CHECK_THROWS_WITH_AS(ops::fill_(leaf, 1),
+                         doctest::Contains("fill_: in-place on a leaf that requires grad"),
+                         AutogradError);
+    CHECK_THROWS_WITH_AS(ops::copy_(leaf, plain), doctest::Contains("copy_: in-place on a leaf"),
+                         AutogradError);
+    CHECK_THROWS_WITH_AS(ops::scale_(y, 1),
+                         doctest::Contains("scale_: in-place on a tensor with history"),
+                         AutogradError);
+    CHECK_THROWS_WITH_AS(ops::add_(y, plain),
+                         doctest::Contains("add_: in-place on a tensor with history"),
+                         AutogradError);
+    CHECK_THROWS_WITH_AS(ops::copy_(plain, leaf),
+                         doctest::Contains("copy_: the source of shape [2] requires grad"),
+                         AutogradError);
+    const autograd::NoGradGuard no_grad;
+    ops::fill_(leaf, 5);
+    CHECK(leaf.item(1) == 5);
+  }
+
+  TEST_CASE("in-place ops refuse expanded targets and operands that do not fit") {
+    const Tensor expanded = views::expand(Tensor::zeros({1, 3}), {2, 3});
+    CHECK_THROWS_WITH_AS(ops::fill_(expanded, 1),
+                         doctest::Contains("fill_: in-place on an expanded tensor of shape [2, 3]"),
+                         ShapeError);
+    CHECK_THROWS_WITH_AS(ops::add_(expanded, Tensor::zeros({3})),
+                         doctest::Contains("add_: in-place on an expanded"), ShapeError);
+    CHECK_THROWS_WITH_AS(ops::copy_(Tensor::zeros({3}), Tensor::zeros({2, 3})),
+                         doctest::Contains("copy_: shape [2, 3] does not broadcast to [3]"),
+                         ShapeError);
+    CHECK_THROWS_WITH_AS(ops::add_(Tensor::zeros({3}), Tensor::zeros({3}, DType::Float64)),
+                         doctest::Contains("add_: dtypes float32 and float64 differ"), DTypeError);
+    CHECK_THROWS_WITH_AS(ops::scale_(Tensor::zeros({3}, DType::Int64), 2),
+                         doctest::Contains("scale_: needs float32, float64 or bfloat16, got int64"),
+                         DTypeError);
+    CHECK_THROWS_WITH_AS(
+        ops::copy_(Tensor::zeros({3}), Tensor::zeros({3}, DType::Float32, Device::meta())),
+        doctest::Contains("copy_: devices cpu and meta differ"), DeviceError);
+  }
+}
+
+}  // namespace fsdptrain

@@ -1,0 +1,60 @@
+#include "tools/train/build_model.h"
+
+#include "models/gpt2/model.h"
+#include "runtime/base/error.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/optim/sgd.h"
+
+namespace fsdptrain::tools {
+
+std::unique_ptr<models::Decoder> build_model(const ModelConfig& config) {
+  models::Gpt2Config gpt2;
+  if (const auto preset = models::gpt2_preset(config.name)) {
+    gpt2 = *preset;
+  } else {
+    check<ConfigError>(config.name == "gpt2", "model.name: \"{}\" is no model of this program",
+                       config.name);
+    gpt2.num_layers = config.num_layers;
+    gpt2.num_heads = config.num_heads;
+    gpt2.embed_dim = config.embed_dim;
+    gpt2.vocab_size = config.vocab_size;
+    gpt2.max_seq_len = config.max_seq_len;
+    gpt2.bias = config.bias;
+  }
+  gpt2.dropout = config.dropout;
+  return std::make_unique<models::Gpt2>(gpt2);
+}
+
+std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                  const std::vector<optim::FlatChunk>& chunks) {
+  if (config.name == "sgd") {
+    return std::make_unique<optim::Sgd>(
+        chunks,
+        optim::Sgd::Options{.momentum = config.momentum, .weight_decay = config.weight_decay});
+  }
+  check<ConfigError>(config.name == "adamw", "optimizer.name: \"{}\" is no optimizer of this program",
+                     config.name);
+  return std::make_unique<optim::AdamW>(chunks,
+                                        optim::AdamW::Options{.beta1 = config.beta1,
+                                                              .beta2 = config.beta2,
+                                                              .eps = config.eps,
+                                                              .weight_decay = config.weight_decay});
+}
+
+optim::LrSchedule build_schedule(const Config& config) {
+  optim::LrSchedule schedule;
+  schedule.shape = config.schedule.name == "constant" ? optim::LrSchedule::Shape::Constant
+                   : config.schedule.name == "linear" ? optim::LrSchedule::Shape::Linear
+                                                      : optim::LrSchedule::Shape::Cosine;
+  schedule.peak = config.optimizer.lr;
+  schedule.warmup_steps = config.schedule.warmup_steps;
+  schedule.total_steps = config.train.steps;
+  schedule.final_fraction = config.schedule.final_lr_fraction;
+  return schedule;
+}
+
+DType compute_dtype(const TrainConfig& config) {
+  return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
+}
+
+}  // namespace fsdptrain::tools

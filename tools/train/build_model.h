@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "models/common/decoder.h"
+#include "runtime/base/dtype.h"
+#include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/optimizer.h"
+#include "tools/config.h"
+
+// From configuration to objects: the one place that knows both.
+namespace fsdptrain::tools {
+
+// On meta, without memory.
+std::unique_ptr<models::Decoder> build_model(const ModelConfig& config);
+
+std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                  const std::vector<optim::FlatChunk>& chunks);
+
+optim::LrSchedule build_schedule(const Config& config);
+
+DType compute_dtype(const TrainConfig& config);
+
+}  // namespace fsdptrain::tools

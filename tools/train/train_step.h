@@ -1,0 +1,51 @@
+#pragma once
+
+#include <span>
+
+#include "models/common/decoder.h"
+#include "runtime/data/loader.h"
+#include "runtime/nn/flat_parameters.h"
+#include "runtime/optim/optimizer.h"
+
+namespace fsdptrain::tools {
+
+// One optimizer step: forward and backward of every micro-batch, clipping and update. Runs on
+// the device of the parameters, meta included, and reads no value of it.
+class TrainStep {
+ public:
+  struct Options {
+    // Largest gradient norm; 0: no clipping.
+    double grad_clip = 0;
+  };
+  struct Result {
+    // float64, one element each, on the device: the mean loss over the step's targets, and the
+    // gradient norm before clipping.
+    Tensor loss;
+    Tensor grad_norm;
+  };
+
+  // The arguments outlive this object.
+  TrainStep(models::Decoder& model, nn::FlatParameters& parameters, optim::Optimizer& optimizer,
+            Device device, const Options& options);
+
+  // `step` keys the random numbers, seed taken from the bound context. Every target weighs the
+  // same, whatever the micro-batch it is in; DataError if all are masked.
+  Result run(std::span<const data::Batch> micro_batches, std::uint64_t step, double lr);
+
+ private:
+  models::Decoder& model_;
+  nn::FlatParameters& parameters_;
+  optim::Optimizer& optimizer_;
+  Device device_;
+  Options options_;
+};
+
+// The tokens or targets of a batch as an int64 tensor [batch, seq_len] on `device`.
+Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& batch, Device device);
+
+// The mean loss over the targets of samples [0, num_samples) of a dataset, in batches of
+// `batch`; no history.
+double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
+                std::uint64_t num_samples, std::int64_t batch);
+
+}  // namespace fsdptrain::tools
