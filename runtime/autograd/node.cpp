@@ -15,20 +15,20 @@ bool GradientSink::wants(int input) const {
 }
 
 void GradientSink::post(int input, const std::function<void(const GradientTarget&)>& write) {
-  if (!wants(input)) {
-    return;
+  if (wants(input)) {
+    write(open(input));
   }
+}
+
+GradientTarget GradientSink::open(int input) {
   const auto index = static_cast<std::size_t>(input);
   const Meta& meta = *edges_[index].to;
   if (meta.slot) {
-    write(meta.slot->open());
     in_slot_[index] = true;
-  } else {
-    const Tensor fresh =
-        Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
-    write({fresh, false});
-    posted_[index] = fresh;
+    return meta.slot->open();
   }
+  posted_[index] = Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
+  return {posted_[index], false};
 }
 
 Node::~Node() {
