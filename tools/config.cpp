@@ -78,26 +78,31 @@ toml::table parse_toml(std::string_view toml, const std::string& source) {
   }
 }
 
+void append_section(const std::string& section, const toml::node& content,
+                    const std::string& source, std::vector<Assignment>& assignments) {
+  const auto place = [&source](const toml::node& node) {
+    return fmt::format("{}:{}", source, node.source().begin.line);
+  };
+  const toml::table* const table = content.as_table();
+  check<ConfigError>(table != nullptr,
+                     "{}: {} = {}: stands in no section: did you mean {}, under its [section]?",
+                     place(content), section, printed(content), nearest_key(section));
+  for (const auto& [name, node] : *table) {
+    assignments.push_back(
+        make_assignment(fmt::format("{}.{}", section, name.str()), node, place(node)));
+  }
+  // An unknown section would otherwise pass unseen when it is empty.
+  const bool is_known = std::ranges::any_of(
+      config_fields(), [&section](const Field& field) { return field.section == section; });
+  check<ConfigError>(is_known, "{}: [{}]: unknown section: did you mean the one of {}?",
+                     place(content), section, nearest_key(section + "."));
+}
+
 void append_file(std::string_view toml, const std::string& source,
                  std::vector<Assignment>& assignments) {
   const toml::table root = parse_toml(toml, source);
   for (const auto& [section, content] : root) {
-    const auto place = [&source](const toml::node& node) {
-      return fmt::format("{}:{}", source, node.source().begin.line);
-    };
-    const toml::table* const table = content.as_table();
-    check<ConfigError>(table != nullptr,
-                       "{}: {} = {}: stands in no section: did you mean {}, under its [section]?",
-                       place(content), section.str(), printed(content), nearest_key(section.str()));
-    for (const auto& [name, node] : *table) {
-      assignments.push_back(
-          make_assignment(fmt::format("{}.{}", section.str(), name.str()), node, place(node)));
-    }
-    // A section of no known key would otherwise pass unseen when it is empty.
-    const auto known = [&](const Field& field) { return field.section == section.str(); };
-    check<ConfigError>(std::ranges::any_of(config_fields(), known),
-                       "{}: [{}]: unknown section: did you mean the one of {}?", place(content),
-                       section.str(), nearest_key(fmt::format("{}.", section.str())));
+    append_section(std::string(section.str()), content, source, assignments);
   }
 }
 

@@ -10,6 +10,10 @@ std::string render_error(fmt::string_view text, fmt::format_args args, SourceLoc
   if (file.starts_with(FSDPTRAIN_SOURCE_DIR)) {
     file.remove_prefix(std::string_view(FSDPTRAIN_SOURCE_DIR).size() + 1);
   }
+  // A compiler cache may have made the path relative to the build folder.
+  while (file.starts_with("../")) {
+    file.remove_prefix(3);
+  }
   return fmt::format("{} [{}:{}]", fmt::vformat(text, args), file, where.line);
 }
 
