@@ -7,56 +7,12 @@ import math
 import os
 import pathlib
 import re
-import shlex
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 import unittest
 
-FSDPTRAIN = ""
-SOURCE_DIR = pathlib.Path()
-
-DONE, FAILED, REFUSED = 0, 1, 2
-
-
-class CliTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="fsdptrain-cli-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def run_cli(self, *arguments, **options):
-        return subprocess.run([FSDPTRAIN, *map(str, arguments)], capture_output=True, text=True,
-                              timeout=60, cwd=self.folder, check=False, **options)
-
-    def check_done(self, *arguments):
-        result = self.run_cli(*arguments)
-        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
-        return result.stdout
-
-    def check_error(self, exit_code, message, *arguments, **options):
-        result = self.run_cli(*arguments, **options)
-        self.assertEqual(result.returncode, exit_code, result.stderr)
-        self.assertRegex(result.stderr, r"\Afsdptrain: [^\n]+\n\Z")
-        self.assertIn(message, result.stderr)
-        self.assertEqual(result.stdout, "")
-
-    def write(self, name, content):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return path
-
-    def prepare(self, content, name="text.tok"):
-        self.write("text.txt", content)
-        self.check_done("data", "prepare", "--text", "text.txt", "--output", name)
-        return self.folder / name
-
-    def files(self):
-        return sorted(path.name for path in self.folder.iterdir())
-
+from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
 
 class General(CliTest):
     def test_help_teaches_at_every_level(self):
@@ -145,22 +101,11 @@ class Prepare(CliTest):
 
     def test_a_full_disk_is_named_and_leaves_nothing_behind(self):
         self.write("text.txt", b"x" * 200_000)
-        (self.folder / "disk").mkdir()
-        # The mount lives and dies with its namespace.
-        script = (f"mount -t tmpfs -o size=64k tmpfs disk || exit 77; {shlex.quote(FSDPTRAIN)} "
-                  "data prepare --text text.txt --output disk/x.tok; code=$?; ls -A disk; exit $code")
-        namespace = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-        try:
-            result = subprocess.run([*namespace, "sh", "-c", script], capture_output=True,
-                                    text=True, timeout=60, cwd=self.folder, check=False)
-        except FileNotFoundError:
-            self.skipTest("there is no unshare")
-        if result.returncode == 77 or result.stderr.startswith("unshare:"):
-            self.skipTest("this user may not mount a small file system: " + result.stderr.strip())
+        result = self.on_small_disk("64k", "data prepare --text text.txt --output disk/x.tok")
         self.assertEqual(result.returncode, FAILED, result.stderr)
         self.assertRegex(result.stderr,
-                         r"\Afsdptrain: write disk/x.tok.partial: \d+ bytes at byte \d+: "
-                         r"No space left on device: free some space or choose another place .*\n\Z")
+                         r"\Afsdptrain: disk/x.tok\S*: writing \d+ bytes at offset \d+ failed: "
+                         r"No space left on device; free space there, or write to another disk .*\n\Z")
         self.assertEqual(result.stdout, "")
 
     def test_a_signal_stops_it_and_leaves_nothing_behind(self):
@@ -283,6 +228,4 @@ class Configuration(CliTest):
 
 
 if __name__ == "__main__":
-    FSDPTRAIN = os.path.abspath(sys.argv[1])
-    SOURCE_DIR = pathlib.Path(sys.argv[2])
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    main()
