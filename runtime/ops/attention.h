@@ -13,9 +13,9 @@ struct AttentionOptions {
   // 0: 1 / sqrt(D).
   double scale = 0;
   // The three below are refused until they are supported. Positions of the queries [B, T]:
-  Tensor positions;
+  Tensor positions = {};
   // Pairs of different documents do not see each other: [B, T].
-  Tensor document_ids;
+  Tensor document_ids = {};
   // Of the visible keys, the last `window` only; 0: all.
   std::int64_t window = 0;
 };
