@@ -23,6 +23,8 @@ void GradientSink::post(int input, const std::function<void(const GradientTarget
   if (meta.slot) {
     write(meta.slot->open());
     in_slot_[index] = true;
+  } else if (posted_[index].defined()) {
+    write({posted_[index], true});
   } else {
     const Tensor fresh =
         Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
