@@ -91,7 +91,8 @@ void sqrt_of(const Launch& launch, const View& out, const View& in) {
 void clip_factor(const Launch& launch, const View& out, const View& norm, double max_norm) {
   switch (launch.device.type) {
     case DeviceType::Cpu:
-      *static_cast<double*>(out.data) = std::min(1.0, max_norm / (*scalar(&norm) + 1e-6));
+      // In this order a norm of NaN gives NaN.
+      *static_cast<double*>(out.data) = std::min(max_norm / (*scalar(&norm) + 1e-6), 1.0);
       return;
     case DeviceType::Cuda:
       cuda::missing("clip_factor");

@@ -66,6 +66,20 @@ bool is_terminal(const Meta& meta) {
   return meta.producer == nullptr;
 }
 
+// The gradient itself if nobody else sees its bytes, else a dense copy: ops return one tensor for
+// two inputs, or a view of a large one.
+Tensor as_own(Tensor gradient) {
+  const bool is_whole = gradient.is_contiguous() &&
+                        gradient.storage()->nbytes() ==
+                            static_cast<std::size_t>(gradient.numel()) * size_of(gradient.dtype());
+  if (is_whole && gradient.storage().use_count() == 1) {
+    return gradient;
+  }
+  Tensor copy = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device());
+  kernels::copy(copy.launch(), copy.view(), gradient.view());
+  return copy;
+}
+
 }  // namespace
 
 void Pass::count_edges(Meta* root) {
@@ -104,8 +118,10 @@ BackwardStats Pass::run(const Tensor& root, const BackwardOptions& options) {
     ready_.pop();
     run_node(*meta, options.retain_graph);
   }
+  // A callback may queue another one, which moves the list.
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
-    callbacks_[i]();
+    const std::function<void()> callback = std::move(callbacks_[i]);
+    callback();
   }
   return stats_;
 }
@@ -221,7 +237,7 @@ void Pass::finish_leaf(Meta& leaf, Pending& pending) {
       add_to_pending(sum, pending.grad);
       leaf.grad = sum.grad;
     } else {
-      leaf.grad = pending.grad;
+      leaf.grad = as_own(std::move(pending.grad));
     }
     pending.grad = Tensor();
   }

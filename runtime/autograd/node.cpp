@@ -27,6 +27,9 @@ GradientTarget GradientSink::open(int input) {
     in_slot_[index] = true;
     return meta.slot->open();
   }
+  if (posted_[index].defined()) {
+    return {posted_[index], true};
+  }
   posted_[index] = Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
   return {posted_[index], false};
 }

@@ -23,11 +23,13 @@ const Tensor& SavedTensor::get() const {
                          "parameter {} was changed between forward and backward (parameter epoch "
                          "{} then, {} now): run the backward before the optimizer step",
                          name_, epoch_, owner_->epoch());
-  } else if (tensor_.defined()) {
+  }
+  if (tensor_.defined()) {
     check<AutogradError>(tensor_.storage()->version() == version_,
-                         "a tensor of shape {} saved for backward was changed in place (version {} "
-                         "then, {} now)",
-                         tensor_.shape(), version_, tensor_.storage()->version());
+                         "{} of shape {} saved for backward was changed in place (version {} then, "
+                         "{} now)",
+                         name_.empty() ? "a tensor" : name_, tensor_.shape(), version_,
+                         tensor_.storage()->version());
   }
   return tensor_;
 }

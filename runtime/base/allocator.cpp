@@ -23,6 +23,12 @@ void mark_accessible([[maybe_unused]] std::byte* data, [[maybe_unused]] std::siz
 #endif
 }
 
+// Null if the system has no more.
+std::byte* system_block(std::size_t nbytes) {
+  return static_cast<std::byte*>(
+      ::operator new (nbytes, std::align_val_t{kAlignment}, std::nothrow));
+}
+
 }  // namespace
 
 std::string_view name_of(MemoryCategory category) {
@@ -49,7 +55,8 @@ std::size_t size_class(std::size_t nbytes) {
   constexpr std::size_t kLargest = std::size_t{1} << 62;
   check<OutOfMemoryError>(nbytes <= kLargest, "allocate: {} bytes are more than {} can hold",
                           nbytes, "any machine");
-  const std::size_t step = std::max(kAlignment, std::bit_floor(std::max<std::size_t>(nbytes, 1)) / 8);
+  const std::size_t step =
+      std::max(kAlignment, std::bit_floor(std::max<std::size_t>(nbytes, 1)) / 8);
   return std::max(kAlignment, (nbytes + step - 1) / step * step);
 }
 
@@ -111,8 +118,11 @@ std::byte* Allocator::take_block(std::size_t block_bytes) {
   }
   std::byte* block = nullptr;
   if (device_.type == DeviceType::Cpu) {
-    block = static_cast<std::byte*>(
-        ::operator new(block_bytes, std::align_val_t{kAlignment}, std::nothrow));
+    block = system_block(block_bytes);
+    if (block == nullptr) {
+      release_cached();
+      block = system_block(block_bytes);
+    }
     check<OutOfMemoryError>(
         block != nullptr,
         "allocate: the system has no {} bytes more on {}; {} are in use and {} held in all",
@@ -150,7 +160,7 @@ void Allocator::release_cached() {
     for (std::byte* block : blocks) {
       if (block != nullptr) {
         mark_accessible(block, block_bytes, block_bytes);
-        ::operator delete(block, std::align_val_t{kAlignment});
+        ::operator delete (block, std::align_val_t{kAlignment});
       }
       counters_.raw_bytes -= static_cast<std::int64_t>(block_bytes);
     }

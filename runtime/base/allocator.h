@@ -93,7 +93,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   ~Allocator();
 
   // At least `nbytes`, not initialised, also for 0; OutOfMemoryError with the figures if the
-  // system has no more.
+  // system has no more, even after the cached blocks went back to it.
   Allocation allocate(std::size_t nbytes, MemoryCategory category);
 
   const MemoryCounters& counters() const { return counters_; }

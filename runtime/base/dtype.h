@@ -2,9 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-
 #include <fmt/core.h>
+#include <string_view>
 
 #include "runtime/base/half.h"
 
@@ -26,9 +25,11 @@ std::size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);
 bool is_floating(DType dtype);
 
-// The DType of a C++ element type.
+// The DType of a C++ element type; no DType, so that it does not compile, for any other type.
 template <class T>
-inline constexpr DType kDTypeOf = DType::Float32;
+inline constexpr std::nullptr_t kDTypeOf = nullptr;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::Float32;
 template <>
 inline constexpr DType kDTypeOf<double> = DType::Float64;
 template <>

@@ -6,9 +6,15 @@ namespace fsdptrain {
 namespace detail {
 
 std::string render_error(fmt::string_view text, fmt::format_args args, SourceLocation where) {
+  constexpr std::string_view kSourceFolder = FSDPTRAIN_SOURCE_DIR "/";
+  constexpr std::string_view kParent = "../";
   std::string_view file = where.file;
-  if (file.starts_with(FSDPTRAIN_SOURCE_DIR)) {
-    file.remove_prefix(std::string_view(FSDPTRAIN_SOURCE_DIR).size() + 1);
+  if (file.starts_with(kSourceFolder)) {
+    file.remove_prefix(kSourceFolder.size());
+  }
+  // A compiler cache may have named the file from the build folder.
+  while (file.starts_with(kParent)) {
+    file.remove_prefix(kParent.size());
   }
   // A compiler cache may have made the path relative to the build folder.
   while (file.starts_with("../")) {

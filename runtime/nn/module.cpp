@@ -17,7 +17,15 @@ Tensor Module::forward(const Tensor& x) {
 
 Module::Tensors Module::through_hooks(Tensors inputs,
                                       const std::function<Tensors(const Tensors&)>& body) {
+  // Hooks whose pre_forward has run and whose post_forward has not begun.
   std::size_t entered = 0;
+  const auto leave = [&] {
+    for (const Hooks& hooks : hooks_ | std::views::take(entered) | std::views::reverse) {
+      if (hooks.forward_failed) {
+        hooks.forward_failed();
+      }
+    }
+  };
   try {
     for (const Hooks& hooks : hooks_) {
       if (hooks.pre_forward) {
@@ -27,20 +35,20 @@ Module::Tensors Module::through_hooks(Tensors inputs,
     }
     Tensors outputs = body(inputs);
     for (const Hooks& hooks : std::views::reverse(hooks_)) {
+      --entered;
       if (hooks.post_forward) {
         hooks.post_forward(outputs);
       }
     }
     return outputs;
   } catch (Error& error) {
-    for (const Hooks& hooks : hooks_ | std::views::take(entered) | std::views::reverse) {
-      if (hooks.forward_failed) {
-        hooks.forward_failed();
-      }
-    }
+    leave();
     if (!name_.empty()) {
       error.add_context(name_);
     }
+    throw;
+  } catch (...) {
+    leave();
     throw;
   }
 }

@@ -22,7 +22,7 @@ class Module {
   struct Hooks {
     PreForwardHook pre_forward;
     PostForwardHook post_forward;
-    // Runs instead of post_forward when the body throws.
+    // Runs instead of post_forward when the body, or a hook that runs before it, throws.
     std::function<void()> forward_failed;
   };
 

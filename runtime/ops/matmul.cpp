@@ -70,17 +70,26 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b) {
 
 // grad_b[K, N] for a shared b: the sum over all rows of a.
 void shared_factor_gradient(const GradientTarget& target, const Tensor& a, const Tensor& dy) {
-  multiply_into(target.destination, views::transpose(as_rows(a), 0, 1), as_rows(dy),
-                target.accumulate ? 1 : 0);
+  const Tensor& out = target.destination;
+  const Tensor left = views::transpose(as_rows(a), 0, 1);
+  const Tensor right = as_rows(dy);
+  const bool is_written_by_gemm =
+      out.dtype() == dy.dtype() || (out.dtype() == DType::Float32 && dy.dtype() == DType::BFloat16);
+  if (is_written_by_gemm && kernels::is_matrix(out.view())) {
+    multiply_into(out, left, right, target.accumulate ? 1 : 0);
+    return;
+  }
+  const Tensor product = Tensor::empty(out.shape(), dy.dtype(), dy.device());
+  multiply_into(product, left, right, 0);
+  if (target.accumulate) {
+    kernels::accumulate(product.launch(), out.view(), product.view());
+  } else {
+    kernels::copy(product.launch(), out.view(), product.view());
+  }
 }
 
 void bias_gradient(const GradientTarget& target, const Tensor& dy) {
-  const Tensor sum = sum_to_shape(as_rows(dy), target.destination.shape());
-  if (target.accumulate) {
-    kernels::accumulate(sum.launch(), target.destination.view(), sum.view());
-  } else {
-    kernels::copy(sum.launch(), target.destination.view(), sum.view());
-  }
+  sum_into(target, as_rows(dy));
 }
 
 }  // namespace

@@ -29,6 +29,9 @@ Tensor copy_of(const Tensor& x) {
 // The tensors as one, if they follow each other without gaps in one storage.
 Tensor stacked_alias(std::span<const Tensor> tensors) {
   const Tensor& first = tensors.front();
+  check<AutogradError>(first.is_contiguous(),
+                       "stack_adjacent: the first tensor, of shape {} and strides {}, has gaps",
+                       first.shape(), first.strides());
   Shape shape = first.shape();
   std::int64_t end = first.offset() + first.numel();
   for (const Tensor& tensor : tensors.subspan(1)) {
@@ -180,8 +183,10 @@ Tensor stack_adjacent(std::span<const Tensor> parameters) {
   if (!autograd::records(inputs)) {
     return stacked;
   }
+  // A parameter itself and no view of one.
   const auto has_slot = [](const Tensor& parameter) {
-    return parameter.requires_grad() && parameter.is_leaf() && parameter.autograd_meta()->slot;
+    return parameter.requires_grad() && parameter.autograd_meta()->slot &&
+           parameter.autograd_meta()->leaves.empty();
   };
   if (std::ranges::all_of(parameters, has_slot)) {
     auto meta = autograd::make_leaf(stacked);

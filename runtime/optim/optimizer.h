@@ -35,7 +35,7 @@ class Optimizer {
 // tree: float64, one element, on the chunks' device.
 Tensor gradient_norm(const std::vector<FlatChunk>& chunks);
 
-// min(1, max_norm / (norm + 1e-6)), on the device of `norm`.
+// min(1, max_norm / (norm + 1e-6)), NaN for a norm of NaN, on the device of `norm`.
 Tensor clip_factor(const Tensor& norm, double max_norm);
 
 }  // namespace fsdptrain::optim

@@ -52,7 +52,8 @@ Shape infer_shape(const Tensor& x, std::span<const std::int64_t> sizes) {
       check<ShapeError>(unknown < 0, "reshape: at most one size may be -1, got {}", list);
       unknown = dim;
     } else {
-      known *= list[dim];
+      check<ShapeError>(!__builtin_mul_overflow(known, list[dim], &known),
+                        "reshape: the number of elements of {} overflows 64 bits", list);
     }
   }
   if (unknown >= 0) {

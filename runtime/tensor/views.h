@@ -7,7 +7,7 @@
 // where the layout does not exist.
 namespace fsdptrain::views {
 
-// The same elements in row-major order; one size may be -1. Where no stride pattern does it (a
+// The same elements in row-major order. Where no stride pattern does it (a
 // transposed tensor, say), ShapeError: call contiguous first.
 Tensor reshape(const Tensor& x, const Shape& shape);
 // The shape that reshape() makes of `shape` with one -1.

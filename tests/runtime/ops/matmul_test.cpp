@@ -1,0 +1,285 @@
+#include "runtime/ops/matmul.h"
+
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "kernels/matmul.h"
+#include "runtime/base/error.h"
+#include "runtime/ops/cast.h"
+#include "runtime/ops/view.h"
+#include "tests/support/contexts.h"
+#include "tests/support/grad_check.h"
+#include "tests/support/naive_matmul.h"
+
+namespace fsdptrain {
+namespace {
+
+using testing::check_gradient;
+using testing::column_major;
+using testing::expect_close;
+using testing::naive_matmul;
+using testing::random_tensor;
+
+// The oracle in the next wider type, of operands as they are after rounding.
+std::vector<double> oracle(const Tensor& a, const Tensor& b) {
+  return a.dtype() == DType::Float64 ? naive_matmul<long double>(a, b) : naive_matmul<double>(a, b);
+}
+
+// |a| @ |b| bounds every partial sum: what rounding may add up to.
+double tolerance(DType dtype, std::int64_t depth) {
+  const double rounding = dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+  const double storing = dtype == DType::BFloat16 ? 0x1p-8 : 0;
+  return storing + 4 * rounding * (4 + std::sqrt(static_cast<double>(depth)));
+}
+
+// The same values with gaps between the rows.
+Tensor padded(const Tensor& x) {
+  const Tensor wide = Tensor::full({x.size(0), x.size(1) + 3}, 77, x.dtype());
+  Tensor inner = views::narrow(wide, 1, 2, x.size(1));
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    inner.set_item(i, x.item(i));
+  }
+  return inner;
+}
+
+}  // namespace
+
+TEST_SUITE("runtime/ops/matmul") {
+  TEST_CASE_TEMPLATE("products of any layout equal three loops", T, float, double, bfloat16) {
+    constexpr DType kDType = kDTypeOf<T>;
+    for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1},
+                                                                          {1, 7, 1},
+                                                                          {5, 1, 3},
+                                                                          {1, 13, 17},
+                                                                          {17, 13, 1},
+                                                                          {31, 37, 29},
+                                                                          {67, 131, 71},
+                                                                          {0, 3, 5},
+                                                                          {3, 0, 5},
+                                                                          {3, 5, 0}}) {
+      CAPTURE(fmt::format("{} x {} x {}", m, k, n));
+      const Tensor a = random_tensor({m, k}, 1, 1, kDType);
+      const Tensor b = random_tensor({k, n}, 2, 1, kDType);
+      const std::vector<double> expected = oracle(a, b);
+      for (const Tensor& left : {a, column_major(a), padded(a)}) {
+        for (const Tensor& right : {b, column_major(b), padded(b)}) {
+          const Tensor product = ops::matmul(left, right);
+          REQUIRE(product.shape() == Shape{m, n});
+          expect_close(product, expected, tolerance(kDType, k));
+        }
+      }
+    }
+  }
+
+  TEST_CASE_TEMPLATE("products larger than one tile equal three loops", T, float, double,
+                     bfloat16) {
+    constexpr DType kDType = kDTypeOf<T>;
+    // Deeper than one panel of bfloat16, wider than one tile.
+    const Tensor a = random_tensor({300, 600}, 1, 1, kDType);
+    const Tensor b = random_tensor({600, 131}, 2, 1, kDType);
+    expect_close(ops::matmul(a, b), oracle(a, b), tolerance(kDType, 600));
+    const Tensor wide_a = random_tensor({700, 130}, 3, 1, kDType);
+    const Tensor wide_b = random_tensor({130, 900}, 4, 1, kDType);
+    expect_close(ops::matmul(wide_a, wide_b), oracle(wide_a, wide_b), tolerance(kDType, 130));
+  }
+
+  TEST_CASE("bits do not depend on the number of threads or the run") {
+    const Tensor a = random_tensor({301, 520}, 1);
+    const Tensor b = random_tensor({520, 203}, 2);
+    const Tensor b_by_columns = column_major(b);
+    testing::check_same_bits([&] {
+      std::vector<Tensor> results;
+      for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+        const Tensor left = ops::cast(a, dtype);
+        results.push_back(ops::matmul(left, ops::cast(b, dtype)));
+        results.push_back(ops::matmul(
+            left, ops::transpose(ops::cast(ops::transpose(b_by_columns, 0, 1), dtype), 0, 1)));
+      }
+      return results;
+    });
+  }
+
+  TEST_CASE("batches multiply index by index, and one factor may serve all") {
+    for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+      const Tensor a = random_tensor({2, 3, 5, 7}, 1, 1, dtype);
+      const Tensor b = random_tensor({2, 3, 7, 11}, 2, 1, dtype);
+      const Tensor product = ops::matmul(a, b);
+      const Tensor shared = random_tensor({7, 11}, 3, 1, dtype);
+      const Tensor with_shared = ops::matmul(a, shared);
+      // Heads as a transformer has them: dimensions 1 and 2 exchanged, no copy made.
+      const Tensor heads = ops::transpose(ops::contiguous(ops::transpose(a, 1, 2)), 1, 2);
+      CHECK_FALSE(heads.is_contiguous());
+      const Tensor of_heads = ops::matmul(heads, b);
+      CHECK(product.shape() == Shape{2, 3, 5, 11});
+      for (std::int64_t i = 0; i < 6; ++i) {
+        const Tensor left =
+            views::reshape(views::narrow(views::reshape(a, {6, 5, 7}), 0, i, 1), {5, 7});
+        const Tensor right =
+            views::reshape(views::narrow(views::reshape(b, {6, 7, 11}), 0, i, 1), {7, 11});
+        const auto part = [&](const Tensor& of) {
+          return views::narrow(views::reshape(of, {6, 5, 11}), 0, i, 1);
+        };
+        expect_close(part(product), oracle(left, right), tolerance(dtype, 7));
+        expect_close(part(of_heads), oracle(left, right), tolerance(dtype, 7));
+        expect_close(part(with_shared), oracle(left, shared), tolerance(dtype, 7));
+      }
+    }
+    CHECK(ops::matmul(Tensor::zeros({0, 2, 3}), Tensor::zeros({0, 3, 4})).shape() ==
+          Shape{0, 2, 4});
+    const Tensor nothing = ops::matmul(Tensor::zeros({2, 2, 3, 0}), Tensor::zeros({2, 2, 0, 4}));
+    CHECK(nothing.shape() == Shape{2, 2, 3, 4});
+    CHECK(nothing.to_vector() == std::vector<double>(48, 0));
+    const Tensor repeated = ops::expand(random_tensor({1, 3, 2}, 5), {4, 3, 2});
+    const Tensor other = random_tensor({4, 2, 3}, 6);
+    CHECK(ops::matmul(repeated, other).to_vector() ==
+          ops::matmul(ops::contiguous(repeated), other).to_vector());
+  }
+
+  TEST_CASE("bfloat16 accumulates in float32 and rounds once") {
+    // 256 + 1 + 1 would stay 256 if the sums were bfloat16.
+    const Tensor a = Tensor::of({256, 1, 1}, DType::BFloat16).alias({1, 3}, {3, 1}, 0);
+    const Tensor b = Tensor::of({1, 1, 1}, DType::BFloat16).alias({3, 1}, {1, 1}, 0);
+    CHECK(ops::matmul(a, b).item() == 258);
+    // The bias belongs to the sum before it is rounded: 256 + 1 + 1.
+    const Tensor x = Tensor::of({256, 1}, DType::BFloat16).alias({1, 2}, {2, 1}, 0);
+    const Tensor w = Tensor::of({1, 1}, DType::BFloat16).alias({1, 2}, {2, 1}, 0);
+    CHECK(ops::linear(x, w, Tensor::of({1}, DType::BFloat16)).item() == 258);
+  }
+
+  TEST_CASE("the kernel overwrites garbage at beta 0 and adds at beta 1") {
+    testing::for_each_isa([] {
+      for (const auto& [dtype, out_dtype] :
+           std::vector<std::pair<DType, DType>>{{DType::Float32, DType::Float32},
+                                                {DType::Float64, DType::Float64},
+                                                {DType::BFloat16, DType::BFloat16},
+                                                {DType::BFloat16, DType::Float32}}) {
+        for (const std::int64_t depth : {0, 3, 513}) {
+          CAPTURE(fmt::format("{} into {}, depth {}", dtype, out_dtype, depth));
+          const Tensor a = Tensor::full({5, depth}, 1, dtype);
+          const Tensor b = Tensor::full({depth, 70}, 1, dtype);
+          const auto sum = static_cast<double>(depth);
+          for (const bool transposed : {false, true}) {
+            const Tensor memory = Tensor::full({70, 70}, std::nan(""), out_dtype);
+            const Tensor out = transposed ? views::transpose(views::narrow(memory, 1, 0, 5), 0, 1)
+                                          : views::narrow(memory, 0, 0, 5);
+            const double rounded = Tensor::of({sum}, out_dtype).item();
+            kernels::matmul(out.launch(), out.view(), a.view(), b.view(), 0);
+            CHECK(out.to_vector() == std::vector<double>(350, rounded));
+            kernels::matmul(out.launch(), out.view(), a.view(), b.view(), 1);
+            CHECK(out.to_vector() ==
+                  std::vector<double>(350, Tensor::of({rounded + sum}, out_dtype).item()));
+            CHECK(std::isnan(memory.item(transposed ? 5 : 350)));
+          }
+        }
+      }
+    });
+  }
+
+  TEST_CASE("linear is x times the transposed weight plus the bias") {
+    for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+      const Tensor x = random_tensor({2, 3, 7}, 1, 1, dtype);
+      const Tensor w = random_tensor({5, 7}, 2, 1, dtype);
+      const Tensor bias = random_tensor({5}, 3, 1, dtype);
+      std::vector<double> expected = oracle(views::reshape(x, {6, 7}), views::transpose(w, 0, 1));
+      expect_close(ops::linear(x, w), expected, tolerance(dtype, 7));
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] += bias.item(static_cast<std::int64_t>(i % 5));
+      }
+      const Tensor y = ops::linear(x, w, bias);
+      CHECK(y.shape() == Shape{2, 3, 5});
+      expect_close(y, expected, tolerance(dtype, 8));
+      expect_close(ops::linear(column_major(views::reshape(x, {6, 7})), column_major(w), bias),
+                   expected, tolerance(dtype, 8));
+    }
+    CHECK(ops::linear(Tensor::of({1, 2}), Tensor::of({3, 4}).alias({1, 2}, {2, 1}, 0)).item() ==
+          11);
+    CHECK(ops::linear(Tensor::zeros({2, 0}), Tensor::zeros({3, 0}), Tensor::of({1, 2, 3}))
+              .to_vector() == std::vector<double>{1, 2, 3, 1, 2, 3});
+    CHECK(ops::linear(Tensor::zeros({0, 2}), Tensor::zeros({3, 2})).shape() == Shape{0, 3});
+  }
+
+  TEST_CASE("gradients of products match finite differences") {
+    const auto matmul = [](const std::vector<Tensor>& in) { return ops::matmul(in[0], in[1]); };
+    check_gradient(matmul, {random_tensor({3, 5}, 1), random_tensor({5, 2}, 2)});
+    check_gradient(matmul, {random_tensor({2, 3, 5}, 1), random_tensor({2, 5, 2}, 2)});
+    check_gradient(matmul, {random_tensor({2, 2, 3, 2}, 1), random_tensor({2, 2, 2, 3}, 2)});
+    check_gradient(matmul, {random_tensor({2, 2, 3, 5}, 1), random_tensor({5, 2}, 2)});
+    check_gradient(matmul, {random_tensor({3, 0}, 1), random_tensor({0, 2}, 2)});
+    check_gradient(
+        [](const std::vector<Tensor>& in) {
+          return ops::matmul(ops::transpose(in[0], 0, 1), ops::transpose(in[1], 0, 1));
+        },
+        {random_tensor({5, 3}, 1), random_tensor({2, 5}, 2)});
+    const auto linear = [](const std::vector<Tensor>& in) {
+      return ops::linear(in[0], in[1], in.size() > 2 ? in[2] : Tensor());
+    };
+    check_gradient(linear, {random_tensor({2, 3, 5}, 1), random_tensor({2, 5}, 2)});
+    check_gradient(linear,
+                   {random_tensor({3, 5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
+    check_gradient(linear,
+                   {random_tensor({5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
+  }
+
+  TEST_CASE("only what a gradient needs is saved") {
+    Tensor a = random_tensor({3, 5}, 1);
+    const Tensor b = random_tensor({5, 2}, 2);
+    a.set_requires_grad(true);
+    const Tensor y = ops::matmul(a, b);
+    a.set_item(0, 9);
+    CHECK_NOTHROW(autograd::backward(y, {.grad_output = random_tensor({3, 2}, 3)}));
+  }
+
+  TEST_CASE("a product on meta counts the same bytes") {
+    testing::check_same_memory([](Device device) {
+      for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+        Tensor x = Tensor::zeros({2, 60, 70}, dtype, device);
+        Tensor w = Tensor::zeros({90, 70}, dtype, device);
+        Tensor bias = Tensor::zeros({90}, dtype, device);
+        for (Tensor* tensor : {&x, &w, &bias}) {
+          tensor->set_requires_grad(true);
+        }
+        const Tensor y = ops::linear(ops::transpose(ops::transpose(x, 0, 1), 0, 1), w, bias);
+        autograd::backward(ops::matmul(y, w),
+                           {.grad_output = Tensor::zeros({2, 60, 70}, dtype, device)});
+      }
+    });
+  }
+
+  TEST_CASE("operands that do not multiply are named") {
+    const auto zeros = [](const Shape& shape, DType dtype = DType::Float32) {
+      return Tensor::zeros(shape, dtype);
+    };
+    CHECK_THROWS_WITH_AS(ops::matmul(zeros({2, 3}), zeros({2, 3})),
+                         doctest::Contains("matmul: shapes [2, 3] and [2, 3] do not multiply"),
+                         ShapeError);
+    CHECK_THROWS_AS(ops::matmul(zeros({3}), zeros({3, 2})), ShapeError);
+    CHECK_THROWS_AS(ops::matmul(zeros({2, 3}), zeros({3})), ShapeError);
+    CHECK_THROWS_WITH_AS(
+        ops::matmul(zeros({2, 2, 3}), zeros({4, 3, 2})),
+        doctest::Contains("matmul: the leading dimensions of [2, 2, 3] and [4, 3, 2] differ"),
+        ShapeError);
+    CHECK_THROWS_AS(ops::matmul(zeros({2, 3}), zeros({4, 3, 2})), ShapeError);
+    CHECK_THROWS_WITH_AS(ops::matmul(zeros({2, 2}), zeros({2, 2}, DType::Float64)),
+                         doctest::Contains("matmul: dtypes float32 and float64 differ"),
+                         DTypeError);
+    CHECK_THROWS_WITH_AS(ops::matmul(zeros({2, 2}, DType::Int64), zeros({2, 2}, DType::Int64)),
+                         doctest::Contains("matmul: needs float32, float64 or bfloat16, got int64"),
+                         DTypeError);
+    CHECK_THROWS_WITH_AS(
+        ops::matmul(zeros({2, 2}), Tensor::zeros({2, 2}, DType::Float32, Device::meta())),
+        doctest::Contains("matmul: devices cpu and meta differ"), DeviceError);
+    CHECK_THROWS_WITH_AS(ops::linear(zeros({2, 3}), zeros({3, 2})),
+                         doctest::Contains("linear: x of shape [2, 3] does not fit weight"),
+                         ShapeError);
+    CHECK_THROWS_AS(ops::linear(Tensor::zeros({}), zeros({3, 2})), ShapeError);
+    CHECK_THROWS_WITH_AS(ops::linear(zeros({2, 3}), zeros({4, 3}), zeros({3})),
+                         doctest::Contains("linear: bias of shape [3] does not fit weight"),
+                         ShapeError);
+  }
+}
+
+}  // namespace fsdptrain

@@ -1,0 +1,48 @@
+#include "runtime/optim/lr_schedule.h"
+
+#include <doctest/doctest.h>
+
+namespace fsdptrain::optim {
+
+using doctest::Approx;
+
+TEST_SUITE("runtime/optim/lr_schedule") {
+  TEST_CASE("the rate warms up from above 0 to the peak") {
+    for (const auto shape :
+         {LrSchedule::Shape::Constant, LrSchedule::Shape::Linear, LrSchedule::Shape::Cosine}) {
+      const LrSchedule schedule{shape, 2.0, 4, 100, 0.1};
+      CHECK(schedule.at(0) == 0.5);
+      CHECK(schedule.at(1) == 1.0);
+      CHECK(schedule.at(3) == 2.0);
+      CHECK(schedule.at(4) == 2.0);
+    }
+    CHECK(LrSchedule{LrSchedule::Shape::Cosine, 3.0, 0, 10, 0.1}.at(0) == 3.0);
+  }
+
+  TEST_CASE("the decaying shapes end at their fraction of the peak and stay there") {
+    const LrSchedule linear{LrSchedule::Shape::Linear, 2.0, 4, 105, 0.1};
+    const LrSchedule cosine{LrSchedule::Shape::Cosine, 2.0, 4, 105, 0.1};
+    const LrSchedule constant{LrSchedule::Shape::Constant, 2.0, 4, 105, 0.1};
+    CHECK(linear.at(54) == Approx(1.1));
+    CHECK(cosine.at(54) == Approx(1.1));
+    CHECK(linear.at(29) == Approx(2 - 0.25 * 1.8));
+    CHECK(cosine.at(29) == Approx(0.2 + 0.9 * (1 + 0.70710678118654752)));
+    for (const std::int64_t step : {104, 105, 1000}) {
+      CHECK(linear.at(step) == Approx(0.2).epsilon(1e-12));
+      CHECK(cosine.at(step) == Approx(0.2).epsilon(1e-12));
+      CHECK(constant.at(step) == 2.0);
+    }
+    CHECK(linear.at(103) > linear.at(104));
+    CHECK(cosine.at(103) > cosine.at(104));
+  }
+
+  TEST_CASE("a run that is all warm-up never divides by nothing") {
+    const LrSchedule schedule{LrSchedule::Shape::Cosine, 1.0, 5, 5, 0.0};
+    CHECK(schedule.at(4) == 1.0);
+    CHECK(schedule.at(5) == 1.0);
+    CHECK(schedule.at(6) == Approx(0.0));
+    CHECK(LrSchedule{LrSchedule::Shape::Linear, 1.0, 0, 1, 0.5}.at(0) == 1.0);
+  }
+}
+
+}  // namespace fsdptrain::optim
