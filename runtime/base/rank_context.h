@@ -41,9 +41,9 @@ class RankContext {
     // 0: one per processor that this process may run on.
     int threads = 0;
     // Empty: select_isa().
-    std::optional<Isa> isa;
+    std::optional<Isa> isa = std::nullopt;
     // In front of every log line, for example "[rank 3] ".
-    std::string log_prefix;
+    std::string log_prefix = {};
   };
 
   RankContext() : RankContext(Options{}) {}

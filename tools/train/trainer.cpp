@@ -1,10 +1,9 @@
 #include "tools/train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -37,6 +36,14 @@ std::string as_duration(double seconds) {
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
+}
+
+std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
+  auto file = std::make_shared<const data::TokenFile>(config.data.tokens);
+  check<ConfigError>(file->header().vocab_size <= config.model.vocab_size,
+                     "model.vocab_size: {} is less than the {} of {}: set it to that",
+                     config.model.vocab_size, file->header().vocab_size, config.data.tokens);
+  return file;
 }
 
 // The objects of one run, in the order in which they need each other.
@@ -76,7 +83,7 @@ class Trainer {
 
 Trainer::Trainer(const Config& config)
     : config_(config),
-      file_(std::make_shared<data::TokenFile>(config.data.tokens)),
+      file_(open_tokens(config)),
       split_(data::split_tokens(file_->num_tokens(), config.data.validation_fraction)),
       training_(std::make_shared<data::TokenDataset>(file_, config.train.seq_len, split_.train)),
       validation_(split_.validation.size() == 0
@@ -96,9 +103,6 @@ Trainer::Trainer(const Config& config)
             {.grad_clip = config.train.grad_clip}),
       folder_(RunFolder::create(config)),
       metrics_(folder_.metrics()) {
-  check<ConfigError>(static_cast<std::int64_t>(file_->vocab_size()) <= model_->vocab_size(),
-                     "model.vocab_size: {} is less than the {} of {}: set it to that",
-                     model_->vocab_size(), file_->vocab_size(), config.data.tokens);
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
 }
 
@@ -107,11 +111,12 @@ int Trainer::run() {
   for (const auto& parameter : parameters_.named()) {
     numel += parameter.values.numel();
   }
-  print_line(fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
-                         "{} threads",
-                         config_.model.name, static_cast<double>(numel) * 1e-6,
-                         split_.train.size(), split_.validation.size(),
-                         name_of(current_context().isa()), current_context().pool().threads()));
+  print_line(
+      fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
+                  "{} threads",
+                  config_.model.name, static_cast<double>(numel) * 1e-6, split_.train.size(),
+                  split_.validation.size(), name_of(current_context().isa()),
+                  current_context().pool().threads()));
   StopSignals signals;
   start_ = Clock::now();
   interval_ = {};
@@ -138,8 +143,7 @@ void Trainer::train_one(std::int64_t step) {
     micro_batches.push_back(loader_.micro_batch(static_cast<std::uint64_t>(step), index));
   }
   const double lr = schedule_.at(step);
-  const TrainStep::Result result =
-      step_.run(micro_batches, static_cast<std::uint64_t>(step), lr);
+  const TrainStep::Result result = step_.run(micro_batches, static_cast<std::uint64_t>(step), lr);
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   check(std::isfinite(loss) && std::isfinite(grad_norm),
@@ -154,22 +158,23 @@ void Trainer::train_one(std::int64_t step) {
 
 void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr) {
   const double seconds = seconds_since(interval_.start);
-  const double tokens = static_cast<double>(interval_.steps * config_.train.global_batch *
-                                            config_.train.seq_len);
+  const double tokens =
+      static_cast<double>(interval_.steps * config_.train.global_batch * config_.train.seq_len);
   const double elapsed = seconds_since(start_);
-  const double left = elapsed / static_cast<double>(step + 1) *
-                      static_cast<double>(config_.train.steps - step - 1);
-  print_line(fmt::format("step {:>6}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tok/s  "
-                         "left {}",
-                         step + 1, config_.train.steps, loss, lr, grad_norm, tokens / seconds,
-                         as_duration(left)));
-  metrics_.write(nlohmann::ordered_json{{"step", step + 1},
-                                        {"loss", loss},
-                                        {"lr", lr},
-                                        {"grad_norm", grad_norm},
-                                        {"tokens_per_second", tokens / seconds},
-                                        {"seconds", elapsed}}
-                     .dump());
+  const double left =
+      elapsed / static_cast<double>(step + 1) * static_cast<double>(config_.train.steps - step - 1);
+  print_line(fmt::format(
+      "step {:>6}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tok/s  "
+      "left {}",
+      step + 1, config_.train.steps, loss, lr, grad_norm, tokens / seconds, as_duration(left)));
+  metrics_.write(nlohmann::ordered_json{
+      {"step", step + 1},
+      {"loss", loss},
+      {"lr", lr},
+      {"grad_norm", grad_norm},
+      {"tokens_per_second", tokens / seconds},
+      {"seconds",
+       elapsed}}.dump());
   interval_ = {};
 }
 
@@ -181,10 +186,9 @@ void Trainer::validate(std::int64_t step) {
   const auto wanted = static_cast<std::uint64_t>(config_.eval.batches * config_.train.micro_batch);
   const double loss = evaluate(*model_, *validation_, wanted == 0 ? all : std::min(all, wanted),
                                config_.train.micro_batch);
-  print_line(fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps,
-                         loss));
-  metrics_.write(
-      nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", loss}}.dump());
+  print_line(
+      fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps, loss));
+  metrics_.write(nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", loss}}.dump());
   interval_ = {};
 }
 
