@@ -25,7 +25,7 @@ class FlatParameters final : public autograd::ParameterOwner {
     // Of the parameters the optimizer keeps: float32, or float64 for oracles.
     DType dtype = DType::Float32;
     // What forward and backward see; empty: `dtype`.
-    std::optional<DType> compute_dtype;
+    std::optional<DType> compute_dtype = std::nullopt;
     std::uint64_t seed = 0;
   };
 

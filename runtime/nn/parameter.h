@@ -20,7 +20,7 @@ struct Init {
 };
 
 struct ParameterSpec {
-  Init init;
+  Init init = {};
   // Whether an optimizer's weight decay applies.
   bool decay = true;
   bool trainable = true;

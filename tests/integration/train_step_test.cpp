@@ -197,10 +197,10 @@ TEST_SUITE("integration/train_step") {
         measure(*models::gpt2_preset("gpt2-1558m"), Device::meta(), DType::Float32, 4, 1024);
     CHECK(resident_kib() - before < 64 * 1024);
     // Parameters, gradients and two moments in float32, gaps and size classes included.
-    CHECK(counters[0].live_of(MemoryCategory::Parameter) >= 4 * 1557611200);
-    CHECK(counters[0].live_of(MemoryCategory::Parameter) <= 4 * 1557611200 / 8 * 9);
+    CHECK(counters[0].live_of(MemoryCategory::Parameter) >= 4 * std::int64_t{1557611200});
+    CHECK(counters[0].live_of(MemoryCategory::Parameter) <= 4 * std::int64_t{1557611200} / 8 * 9);
     CHECK(counters[0].live_of(MemoryCategory::Optimizer) ==
           2 * counters[0].live_of(MemoryCategory::Gradient));
-    CHECK(counters[2].peak_total > 16 * 1557611200);
+    CHECK(counters[2].peak_total > 16 * std::int64_t{1557611200});
   }
 }
