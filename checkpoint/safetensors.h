@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file.h"
+#include "runtime/base/file.h"
 #include "checkpoint/safetensors_header.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/shape.h"

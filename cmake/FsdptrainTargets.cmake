@@ -62,7 +62,9 @@ function(fsdptrain_library name)
   if(arg_CUDA_SOURCES)
     if(FSDPTRAIN_CUDA)
       target_link_libraries(${target} PUBLIC CUDA::cudart)
-      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES COMPILE_OPTIONS "-std=c++20")
+      # fmt 9 takes nvcc for a compiler without constexpr.
+      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES
+        COMPILE_OPTIONS "-std=c++20;-DFMT_USE_CONSTEXPR=1")
     else()
       set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES LANGUAGE CXX)
     endif()

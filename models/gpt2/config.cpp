@@ -1,8 +1,25 @@
 #include "models/gpt2/config.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "runtime/base/error.h"
 
 namespace fsdptrain::models {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  std::int64_t num_layers, num_heads, embed_dim;
+};
+
+// Table 2 of the paper, under the parameter counts of the released models.
+constexpr Preset kPresets[] = {{"gpt2-124m", 12, 12, 768},
+                               {"gpt2-350m", 24, 16, 1024},
+                               {"gpt2-774m", 36, 20, 1280},
+                               {"gpt2-1558m", 48, 25, 1600}};
+
+}  // namespace
 
 void Gpt2Config::validate() const {
   const auto positive = [](const char* field, std::int64_t value) {
@@ -20,25 +37,24 @@ void Gpt2Config::validate() const {
                      dropout);
 }
 
-std::optional<Gpt2Config> gpt2_preset(std::string_view name) {
-  struct Preset {
-    std::string_view name;
-    std::int64_t num_layers, num_heads, embed_dim;
-  };
-  constexpr Preset kPresets[] = {{"gpt2-124m", 12, 12, 768},
-                                 {"gpt2-350m", 24, 16, 1024},
-                                 {"gpt2-774m", 36, 20, 1280},
-                                 {"gpt2-1558m", 48, 25, 1600}};
+std::vector<std::string_view> gpt2_preset_names() {
+  std::vector<std::string_view> names;
   for (const Preset& preset : kPresets) {
-    if (preset.name == name) {
-      Gpt2Config config;
-      config.num_layers = preset.num_layers;
-      config.num_heads = preset.num_heads;
-      config.embed_dim = preset.embed_dim;
-      return config;
-    }
+    names.push_back(preset.name);
   }
-  return std::nullopt;
+  return names;
+}
+
+std::optional<Gpt2Config> gpt2_preset(std::string_view name) {
+  const auto* const found = std::ranges::find(kPresets, name, &Preset::name);
+  if (found == std::end(kPresets)) {
+    return std::nullopt;
+  }
+  Gpt2Config config;
+  config.num_layers = found->num_layers;
+  config.num_heads = found->num_heads;
+  config.embed_dim = found->embed_dim;
+  return config;
 }
 
 }  // namespace fsdptrain::models

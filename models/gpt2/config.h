@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace fsdptrain::models {
 
@@ -21,7 +22,9 @@ struct Gpt2Config {
   void validate() const;
 };
 
-// The published sizes: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"; empty for others.
+// The published sizes: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m".
+std::vector<std::string_view> gpt2_preset_names();
+// Empty for other names.
 std::optional<Gpt2Config> gpt2_preset(std::string_view name);
 
 }  // namespace fsdptrain::models

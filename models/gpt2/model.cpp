@@ -57,7 +57,8 @@ Tensor Gpt2Attention::forward(const Tensor& x_BTC) {
   };
   const std::vector<Tensor> parts = ops::split(qkv_BTC3, sizes, -1);
   const Tensor out_BTHD =
-      ops::attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), {.causal = true}).out;
+      ops::attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), ops::AttentionOptions())
+          .out;
   return c_proj_(ops::reshape(out_BTHD, {batch, positions, features}));
 }
 

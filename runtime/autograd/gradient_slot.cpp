@@ -24,4 +24,14 @@ GradientTarget SlotView::open() const {
   return {destination, true};
 }
 
+bool SlotView::ahead() const {
+  return std::ranges::any_of(slots, [](const auto& slot) { return slot->ahead; });
+}
+
+void SlotView::set_ahead(bool ahead) const {
+  for (const auto& slot : slots) {
+    slot->ahead = ahead;
+  }
+}
+
 }  // namespace fsdptrain::autograd

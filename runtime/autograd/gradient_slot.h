@@ -12,6 +12,8 @@ namespace fsdptrain::autograd {
 struct GradientSlot {
   Tensor buffer;
   bool written = false;
+  // Holds a gradient that a forward wrote and whose backward is still to come.
+  bool ahead = false;
 };
 
 // What a backward closure writes a gradient to.
@@ -31,6 +33,9 @@ struct SlotView {
 
   // Opens the destination for one write; all slots count as written from here on.
   GradientTarget open() const;
+
+  bool ahead() const;
+  void set_ahead(bool ahead) const;
 };
 
 }  // namespace fsdptrain::autograd

@@ -21,10 +21,23 @@ Tensor gradient_of(const Meta& leaf) {
 
 void clear_gradient(Meta& leaf) {
   leaf.grad = Tensor();
+  set_gradient_ahead(leaf, false);
   if (leaf.slot) {
     for (const auto& slot : leaf.slot->slots) {
       slot->written = false;
     }
+  }
+}
+
+bool gradient_ahead(const Meta& meta) {
+  return meta.slot ? meta.slot->ahead() : meta.gradient_ahead;
+}
+
+void set_gradient_ahead(Meta& meta, bool ahead) {
+  if (meta.slot) {
+    meta.slot->set_ahead(ahead);
+  } else {
+    meta.gradient_ahead = ahead;
   }
 }
 

@@ -30,6 +30,8 @@ struct Meta {
   // A leaf's gradient: in its slot where it has one, else here.
   std::optional<SlotView> slot;
   Tensor grad;
+  // Of a tensor without slot: what GradientSlot::ahead is for the others.
+  bool gradient_ahead = false;
   // Null for tensors that no owner keeps.
   ParameterOwner* owner = nullptr;
 
@@ -44,5 +46,9 @@ std::shared_ptr<Meta> make_leaf(const Tensor& tensor);
 // The gradient of a leaf: undefined if nothing was written since it was cleared.
 Tensor gradient_of(const Meta& leaf);
 void clear_gradient(Meta& leaf);
+
+// Whether a forward computed a gradient of this tensor whose backward is still to come.
+bool gradient_ahead(const Meta& meta);
+void set_gradient_ahead(Meta& meta, bool ahead);
 
 }  // namespace fsdptrain::autograd

@@ -15,22 +15,23 @@ bool GradientSink::wants(int input) const {
 }
 
 void GradientSink::post(int input, const std::function<void(const GradientTarget&)>& write) {
-  if (!wants(input)) {
-    return;
+  if (wants(input)) {
+    write(open(input));
   }
+}
+
+GradientTarget GradientSink::open(int input) {
   const auto index = static_cast<std::size_t>(input);
   const Meta& meta = *edges_[index].to;
   if (meta.slot) {
-    write(meta.slot->open());
     in_slot_[index] = true;
-  } else if (posted_[index].defined()) {
-    write({posted_[index], true});
-  } else {
-    const Tensor fresh =
-        Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
-    write({fresh, false});
-    posted_[index] = fresh;
+    return meta.slot->open();
   }
+  if (posted_[index].defined()) {
+    return {posted_[index], true};
+  }
+  posted_[index] = Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
+  return {posted_[index], false};
 }
 
 Node::~Node() {

@@ -33,6 +33,9 @@ class GradientSink {
   // gradient slot, or into a new tensor of the input's shape and dtype. Not run if nobody wants
   // it. A schedule may defer such tasks; nothing else of the closure may depend on them.
   void post(int input, const std::function<void(const GradientTarget&)>& write);
+  // The same target for a closure that cannot defer its writing: open from here until it returns.
+  // Somebody wants the gradient of this input.
+  GradientTarget open(int input);
 
   // Inputs whose gradient was posted into a slot, and the new tensors of the others.
   bool in_slot(int input) const { return in_slot_[static_cast<std::size_t>(input)]; }

@@ -147,6 +147,7 @@ const FlatParameters::Named& FlatParameters::find(const std::string& name) const
 void FlatParameters::zero_grad() {
   for (const auto& slot : slots_) {
     slot->written = false;
+    slot->ahead = false;
   }
 }
 

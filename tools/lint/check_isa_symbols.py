@@ -33,8 +33,10 @@ def main(arguments):
               "exit code: 0 clean, 1 something was found, 2 usage", file=sys.stderr)
         return 2
     variant, index, *objects = arguments
+    # The last form is for names that nm cannot demangle.
     own = re.compile(rf"\bfsdptrain::kernels::{re.escape(variant)}::"
-                     rf"|\(fsdptrain::Isa\){re.escape(index)}\b")
+                     rf"|\(fsdptrain::Isa\){re.escape(index)}\b"
+                     rf"|^_Z+N9fsdptrain7kernels{len(variant)}{re.escape(variant)}")
     status = 0
     for path in objects:
         names = list(defined_symbols(path))

@@ -8,19 +8,14 @@
 namespace fsdptrain::tools {
 
 std::unique_ptr<models::Decoder> build_model(const ModelConfig& config) {
+  // A member's name has set its sizes already (model_presets.h).
   models::Gpt2Config gpt2;
-  if (const auto preset = models::gpt2_preset(config.name)) {
-    gpt2 = *preset;
-  } else {
-    check<ConfigError>(config.name == "gpt2", "model.name: \"{}\" is no model of this program",
-                       config.name);
-    gpt2.num_layers = config.num_layers;
-    gpt2.num_heads = config.num_heads;
-    gpt2.embed_dim = config.embed_dim;
-    gpt2.vocab_size = config.vocab_size;
-    gpt2.max_seq_len = config.max_seq_len;
-    gpt2.bias = config.bias;
-  }
+  gpt2.num_layers = config.num_layers;
+  gpt2.num_heads = config.num_heads;
+  gpt2.embed_dim = config.embed_dim;
+  gpt2.vocab_size = config.vocab_size;
+  gpt2.max_seq_len = config.max_seq_len;
+  gpt2.bias = config.bias;
   gpt2.dropout = config.dropout;
   return std::make_unique<models::Gpt2>(gpt2);
 }

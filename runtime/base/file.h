@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace fsdptrain::checkpoint {
+namespace fsdptrain {
 
 // An open file, closed with its owner. What the system refuses is an IoError that names the
 // path, the bytes, the system's reason and, where there is one, the cure.
@@ -25,6 +25,7 @@ class File {
   ~File();
 
   const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
   std::uint64_t size() const;
 
   // Fills `out` from `offset` on; the bytes read are fewer only where the file ends.
@@ -63,4 +64,4 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-}  // namespace fsdptrain::checkpoint
+}  // namespace fsdptrain

@@ -1,4 +1,4 @@
-#include "checkpoint/file.h"
+#include "runtime/base/file.h"
 
 #include <atomic>
 #include <cerrno>
@@ -12,7 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 
-namespace fsdptrain::checkpoint {
+namespace fsdptrain {
 namespace {
 
 // What the user can do about `error`, as the end of a sentence.
@@ -186,4 +186,4 @@ void AtomicFile::commit() {
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
-}  // namespace fsdptrain::checkpoint
+}  // namespace fsdptrain

@@ -1,0 +1,57 @@
+#include "kernels/attention.h"
+
+#include "kernels/cuda/missing.h"
+
+namespace fsdptrain::kernels {
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Scratch of `elements` op-math values for each thread.
+Allocation allocate_scratch(const Launch& launch, std::int64_t elements, const View& like) {
+  const std::size_t each = like.dtype == DType::Float64 ? sizeof(double) : sizeof(float);
+  return launch.allocator->allocate(
+      static_cast<std::size_t>(launch.pool->threads() * elements) * each,
+      MemoryCategory::Workspace);
+}
+
+}  // namespace
+
+void attention_forward(const Launch& launch, const AttentionForward& args) {
+  const View& q = args.q_BTHD;
+  const Allocation scratch =
+      allocate_scratch(launch, attention_forward_scratch(round_up(q.sizes[3], kAttentionPad)), q);
+  switch (launch.device.type) {
+    case DeviceType::Cpu:
+      return dispatch_isa(launch.isa, [&]<Isa isa>() {
+        cpu::attention_forward<isa>(launch, args, scratch.data());
+      });
+    case DeviceType::Cuda:
+      cuda::missing("attention");
+    case DeviceType::Meta:
+      return;
+  }
+}
+
+void attention_backward(const Launch& launch, const AttentionBackward& args) {
+  const View& q = args.q_BTHD;
+  const Allocation scratch =
+      allocate_scratch(launch,
+                       attention_backward_scratch(round_up(args.k_BSHD.sizes[1], kAttentionBlock),
+                                                  round_up(q.sizes[3], kAttentionPad)),
+                       q);
+  switch (launch.device.type) {
+    case DeviceType::Cpu:
+      return dispatch_isa(launch.isa, [&]<Isa isa>() {
+        cpu::attention_backward<isa>(launch, args, scratch.data());
+      });
+    case DeviceType::Cuda:
+      cuda::missing("attention");
+    case DeviceType::Meta:
+      return;
+  }
+}
+
+}  // namespace fsdptrain::kernels

@@ -1,0 +1,172 @@
+#include "kernels/cross_entropy.h"
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/functors/element.h"
+#include "kernels/functors/math.h"
+
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
+
+// Partial results side by side, so that a row is reduced in vectors.
+constexpr std::int64_t kRowLanes = 16;
+// The piece of a row that an online softmax takes at a time: it stays in the first-level cache.
+constexpr std::int64_t kRowPiece = 1024;
+// Elements per task.
+constexpr std::int64_t kRowsBlock = 16384;
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE T larger(T a, T b) {
+  return b > a ? b : a;
+}
+
+// Adds neighbours in pairs until one is left.
+template <class T>
+FSDPTRAIN_HOST_DEVICE T sum_lanes(T* lanes) {
+  for (std::int64_t width = kRowLanes / 2; width > 0; width /= 2) {
+    for (std::int64_t lane = 0; lane < width; ++lane) {
+      lanes[lane] += lanes[lane + width];
+    }
+  }
+  return lanes[0];
+}
+
+// log(sum of exp(row)), a piece at a time (Milakov and Gimelshein, arXiv 1805.02867).
+template <class E>
+FSDPTRAIN_HOST_DEVICE OpMath<E> log_sum_exp(const E* row, std::int64_t size) {
+  using T = OpMath<E>;
+  constexpr T kNone = -static_cast<T>(__builtin_inf());
+  T maximum = kNone;
+  T sum = T(0);
+  for (std::int64_t begin = 0; begin < size; begin += kRowPiece) {
+    const E* const piece = row + begin;
+    const std::int64_t count = min(kRowPiece, size - begin);
+    const std::int64_t whole = count / kRowLanes * kRowLanes;
+    T largest[kRowLanes];
+    T sums[kRowLanes];
+    for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
+      largest[lane] = maximum;
+      sums[lane] = T(0);
+    }
+    for (std::int64_t i = 0; i < whole; i += kRowLanes) {
+      for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
+        largest[lane] = larger<T>(largest[lane], load(piece[i + lane]));
+      }
+    }
+    for (std::int64_t i = whole; i < count; ++i) {
+      largest[i - whole] = larger<T>(largest[i - whole], load(piece[i]));
+    }
+    T new_maximum = largest[0];
+    for (std::int64_t lane = 1; lane < kRowLanes; ++lane) {
+      new_maximum = larger(new_maximum, largest[lane]);
+    }
+    // Where all is -infinity, any finite shift keeps exp at 0.
+    const T shift = new_maximum == kNone ? T(0) : new_maximum;
+    for (std::int64_t i = 0; i < whole; i += kRowLanes) {
+      for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
+        sums[lane] += math::exp(load(piece[i + lane]) - shift);
+      }
+    }
+    for (std::int64_t i = whole; i < count; ++i) {
+      sums[i - whole] += math::exp(load(piece[i]) - shift);
+    }
+    sum = math::fma(sum, math::exp(maximum - shift), sum_lanes(sums));
+    maximum = new_maximum;
+  }
+  return maximum + math::log(sum);
+}
+
+// to = factor * (softmax(row) - onehot(target)); `to` may be `row`.
+template <class E>
+FSDPTRAIN_HOST_DEVICE void row_gradient(E* to, const E* row, std::int64_t size, std::int64_t target,
+                                        OpMath<E> log_sum, OpMath<E> factor) {
+  using T = OpMath<E>;
+  // From the logit itself: a probability rounded to E is too coarse to subtract 1 from.
+  const T at_target = factor * (math::exp(load(row[target]) - log_sum) - T(1));
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < size; ++i) {
+    to[i] = Store<E>::to(factor * math::exp(load(row[i]) - log_sum));
+  }
+  to[target] = Store<E>::to(at_target);
+}
+
+template <class E>
+FSDPTRAIN_HOST_DEVICE void row_zero(E* to, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) {
+    to[i] = Store<E>::to(OpMath<E>(0));
+  }
+}
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE T& element(const View& vector, std::int64_t index) {
+  return static_cast<T*>(vector.data)[index * vector.strides[0]];
+}
+
+// body(row, target) for every row of logits.
+template <class Body>
+FSDPTRAIN_HOST_DEVICE void for_rows(const Launch& launch, const View& logits, const View& targets,
+                                    const Body& body) {
+  const std::int64_t block = max(1, kRowsBlock / max(1, logits.sizes[1]));
+  parallel_blocks(launch, logits.sizes[0], block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      body(row, element<const std::int64_t>(targets, row));
+    }
+  });
+}
+
+}  // namespace FSDPTRAIN_VARIANT
+
+template <>
+void cpu::cross_entropy_forward<kIsa>(const Launch& launch, const CrossEntropyForward& args) {
+  dispatch_floating(args.logits.dtype, [&]<class E>() {
+    using T = OpMath<E>;
+    for_rows(launch, args.logits, args.targets, [&](std::int64_t row, std::int64_t target) {
+      const bool ignored = target == args.ignore_index;
+      const E* const logits =
+          static_cast<const E*>(args.logits.data) + row * args.logits.strides[0];
+      const T log_sum = ignored ? T(0) : log_sum_exp(logits, args.logits.sizes[1]);
+      element<T>(args.log_sum_exps, row) = log_sum;
+      element<T>(args.losses, row) = ignored ? T(0) : log_sum - load(logits[target]);
+    });
+  });
+}
+
+template <>
+void cpu::cross_entropy_backward<kIsa>(const Launch& launch, const CrossEntropyBackward& args) {
+  dispatch_floating(args.logits.dtype, [&]<class E>() {
+    using T = OpMath<E>;
+    const T factor = static_cast<T>(args.factor) * *static_cast<const T*>(args.dloss.data);
+    for_rows(launch, args.logits, args.targets, [&](std::int64_t row, std::int64_t target) {
+      const E* const logits =
+          static_cast<const E*>(args.logits.data) + row * args.logits.strides[0];
+      E* const dlogits = static_cast<E*>(args.dlogits.data) + row * args.dlogits.strides[0];
+      if (target == args.ignore_index) {
+        row_zero(dlogits, args.logits.sizes[1]);
+      } else {
+        row_gradient(dlogits, logits, args.logits.sizes[1], target,
+                     element<T>(args.log_sum_exps, row), factor);
+      }
+    });
+  });
+}
+
+template <>
+void cpu::cross_entropy_forward_backward<kIsa>(const Launch& launch,
+                                               const CrossEntropyForwardBackward& args) {
+  dispatch_floating(args.logits.dtype, [&]<class E>() {
+    using T = OpMath<E>;
+    for_rows(launch, args.logits, args.targets, [&](std::int64_t row, std::int64_t target) {
+      const std::int64_t size = args.logits.sizes[1];
+      E* const logits = static_cast<E*>(args.logits.data) + row * args.logits.strides[0];
+      if (target == args.ignore_index) {
+        element<T>(args.losses, row) = T(0);
+        row_zero(logits, size);
+        return;
+      }
+      const T log_sum = log_sum_exp<E>(logits, size);
+      element<T>(args.losses, row) = log_sum - load(logits[target]);
+      row_gradient<E>(logits, logits, size, target, log_sum, static_cast<T>(args.factor));
+    });
+  });
+}
+
+}  // namespace fsdptrain::kernels

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/view.h"
+
+// Softmax cross entropy over the rows of logits [N, V]: log(sum of exp(logits)) - logits[target].
+// Logits are float32, float64 or bfloat16 with unit column stride; losses and log-sum-exps [N] are
+// of their op-math type (double for float64, else float); targets [N] are int64. A row whose
+// target is `ignore_index` has loss 0 and no gradient; all others have targets in [0, V).
+namespace fsdptrain::kernels {
+
+struct CrossEntropyForward {
+  View losses;
+  View log_sum_exps;
+  View logits;
+  View targets;
+  std::int64_t ignore_index = -100;
+};
+
+struct CrossEntropyBackward {
+  // May be the logits.
+  View dlogits;
+  View logits;
+  View log_sum_exps;
+  View targets;
+  // One element, of the op-math type.
+  View dloss;
+  double factor = 1;
+  std::int64_t ignore_index = -100;
+};
+
+struct CrossEntropyForwardBackward {
+  View losses;
+  // In: logits. Out: their gradient times `factor`.
+  View logits;
+  View targets;
+  double factor = 1;
+  std::int64_t ignore_index = -100;
+};
+
+namespace cpu {
+template <Isa isa>
+void cross_entropy_forward(const Launch& launch, const CrossEntropyForward& args);
+template <Isa isa>
+void cross_entropy_backward(const Launch& launch, const CrossEntropyBackward& args);
+template <Isa isa>
+void cross_entropy_forward_backward(const Launch& launch, const CrossEntropyForwardBackward& args);
+}  // namespace cpu
+
+void cross_entropy_forward(const Launch& launch, const CrossEntropyForward& args);
+
+// dlogits = factor * dloss * (softmax(logits) - onehot(target)) for each row
+void cross_entropy_backward(const Launch& launch, const CrossEntropyBackward& args);
+
+// Both at once, in place and without keeping the log-sum-exps.
+void cross_entropy_forward_backward(const Launch& launch, const CrossEntropyForwardBackward& args);
+
+}  // namespace fsdptrain::kernels

@@ -1,0 +1,31 @@
+#include "runtime/base/mapped_file.h"
+
+#include <cerrno>
+#include <sys/mman.h>
+#include <system_error>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+
+namespace fsdptrain {
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const File file = File::open_for_reading(path);
+  const auto nbytes = static_cast<std::size_t>(file.size());
+  if (nbytes == 0) {
+    return;  // An empty mapping does not exist.
+  }
+  void* const address = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  check<IoError>(address != MAP_FAILED, "{}: mapping {} bytes failed: {}", path.native(), nbytes,
+                 std::generic_category().message(errno));
+  bytes_ = {static_cast<const std::byte*>(address), nbytes};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): munmap takes void*.
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+}  // namespace fsdptrain

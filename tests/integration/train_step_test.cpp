@@ -1,0 +1,206 @@
+#include "tools/train/train_step.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include <doctest/doctest.h>
+
+#include "models/gpt2/model.h"
+#include "runtime/base/random.h"
+#include "runtime/base/rank_context.h"
+#include "runtime/optim/adamw.h"
+
+using namespace fsdptrain;
+
+namespace {
+
+models::Gpt2Config tiny() {
+  models::Gpt2Config config;
+  config.vocab_size = 101;
+  config.max_seq_len = 40;
+  config.num_layers = 2;
+  config.num_heads = 3;
+  config.embed_dim = 48;
+  config.dropout = 0.1;
+  return config;
+}
+
+data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab,
+                         std::uint64_t first_sample) {
+  data::Batch batch{{}, {}, rows, seq_len, first_sample, rows * seq_len};
+  for (std::int64_t i = 0; i < rows * seq_len; ++i) {
+    const Philox random = philox(static_cast<std::uint64_t>(i), first_sample, 7);
+    batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
+    batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
+  }
+  return batch;
+}
+
+// One model in training on a device.
+struct Run {
+  Run(const models::Gpt2Config& config, Device device, DType compute)
+      : vocab(config.vocab_size),
+        model(config),
+        parameters(model, {.device = device, .compute_dtype = compute, .seed = 3}),
+        optimizer(parameters.chunks(), {}),
+        step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
+    current_context().random.seed = 3;
+  }
+
+  // One step of two micro-batches.
+  tools::TrainStep::Result train(std::uint64_t number, std::int64_t rows, std::int64_t seq_len) {
+    const data::Batch batches[] = {
+        random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
+        random_batch(rows, seq_len, vocab, (2 * number + 1) * static_cast<std::uint64_t>(rows))};
+    return step.run(batches, number, 1e-3);
+  }
+
+  std::int64_t vocab;
+  models::Gpt2 model;
+  nn::FlatParameters parameters;
+  optim::AdamW optimizer;
+  tools::TrainStep step;
+};
+
+// The bits of all parameters after some steps, and of the last loss and norm.
+std::vector<std::byte> train_bits(int threads, Isa isa, DType compute, int steps) {
+  RankContext context({.threads = threads, .isa = isa});
+  const ContextGuard guard(context);
+  Run run(tiny(), Device::cpu(), compute);
+  std::vector<std::byte> bits;
+  const auto append = [&](const Tensor& tensor) {
+    const auto bytes = tensor.bytes();
+    bits.insert(bits.end(), bytes.begin(), bytes.end());
+  };
+  for (int step = 0; step < steps; ++step) {
+    const auto result = run.train(static_cast<std::uint64_t>(step), 3, 37);
+    append(result.loss);
+    append(result.grad_norm);
+  }
+  append(run.parameters.chunks().front().parameters);
+  return bits;
+}
+
+// Resident memory of this process in KiB.
+long resident_kib() {
+  long pages = 0;
+  long resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) {
+      resident = 0;
+    }
+    std::fclose(file);
+  }
+  return resident * 4;
+}
+
+// The allocator's counters after construction and after each of two steps.
+std::vector<MemoryCounters> measure(const models::Gpt2Config& config, Device device, DType compute,
+                                    std::int64_t rows, std::int64_t seq_len) {
+  RankContext context({.threads = 2});
+  const ContextGuard guard(context);
+  Allocator& allocator = context.allocator(device);
+  std::vector<MemoryCounters> counters;
+  Run run(config, device, compute);
+  counters.push_back(allocator.counters());
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    allocator.reset_peaks();
+    run.train(step, rows, seq_len);
+    counters.push_back(allocator.counters());
+  }
+  return counters;
+}
+
+void compare_counters(const models::Gpt2Config& config, DType compute, std::int64_t rows,
+                      std::int64_t seq_len) {
+  const auto planned = measure(config, Device::meta(), compute, rows, seq_len);
+  const auto real = measure(config, Device::cpu(), compute, rows, seq_len);
+  for (std::size_t phase = 0; phase < planned.size(); ++phase) {
+    CAPTURE(phase);
+    for (std::size_t category = 0; category < kNumMemoryCategories; ++category) {
+      CAPTURE(category);
+      CHECK(planned[phase].live[category] == real[phase].live[category]);
+      CHECK(planned[phase].peak[category] == real[phase].peak[category]);
+    }
+    CHECK(planned[phase] == real[phase]);
+  }
+  CHECK(real[2].peak_of(MemoryCategory::Activation) > 0);
+  // From step 2 on the cache serves every request.
+  CHECK(real[2].raw_allocations == real[1].raw_allocations);
+}
+
+}  // namespace
+
+TEST_SUITE("integration/train_step") {
+  TEST_CASE("twenty steps give the same bits for 1, 2, 3 and 5 threads and on every run") {
+    for (const Isa isa : supported_isas()) {
+      for (const DType compute : {DType::Float32, DType::BFloat16}) {
+        CAPTURE(name_of(isa));
+        CAPTURE(name_of(compute));
+        const auto expected = train_bits(1, isa, compute, 20);
+        for (const int threads : {1, 2, 3, 5}) {
+          CAPTURE(threads);
+          CHECK(train_bits(threads, isa, compute, 20) == expected);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("the loss falls on a batch that is seen again and again") {
+    Run run(tiny(), Device::cpu(), DType::Float32);
+    const data::Batch batches[] = {random_batch(2, 20, run.vocab, 0)};
+    const double first = run.step.run(batches, 0, 3e-3).loss.item();
+    double last = first;
+    for (std::uint64_t step = 1; step < 60; ++step) {
+      last = run.step.run(batches, step, 3e-3).loss.item();
+    }
+    CHECK(last < 0.5 * first);
+  }
+
+  TEST_CASE("micro-batches with unequal numbers of targets weigh every target the same") {
+    const auto gradients = [](std::span<const data::Batch> batches) {
+      models::Gpt2Config config = tiny();
+      config.dropout = 0;
+      Run run(config, Device::cpu(), DType::Float32);
+      const auto result = run.step.run(batches, 0, 0.0);
+      return result.grad_norm.item();
+    };
+    data::Batch whole = random_batch(2, 20, 101, 0);
+    for (std::size_t i = 0; i < 13; ++i) {
+      whole.targets[i] = -100;
+    }
+    whole.num_targets = 40 - 13;
+    std::vector<data::Batch> parts;
+    for (std::size_t row = 0; row < 2; ++row) {
+      const auto slice = [row](const std::vector<std::int64_t>& values) {
+        return std::vector<std::int64_t>(values.begin() + static_cast<long>(20 * row),
+                                         values.begin() + static_cast<long>(20 * (row + 1)));
+      };
+      parts.push_back({slice(whole.tokens), slice(whole.targets), 1, 20, row, row == 0 ? 7 : 20});
+    }
+    CHECK(gradients(parts) == doctest::Approx(gradients({&whole, 1})).epsilon(1e-5));
+  }
+
+  TEST_CASE("a step on meta counts the bytes of a real one exactly: tiny GPT-2") {
+    compare_counters(tiny(), DType::Float32, 3, 37);
+    compare_counters(tiny(), DType::BFloat16, 3, 37);
+  }
+
+  TEST_CASE("a step on meta counts the bytes of a real one exactly: GPT-2 124M") {
+    compare_counters(*models::gpt2_preset("gpt2-124m"), DType::Float32, 1, 48);
+  }
+
+  TEST_CASE("a step of GPT-2 1558M on meta takes no memory") {
+    const long before = resident_kib();
+    const auto counters =
+        measure(*models::gpt2_preset("gpt2-1558m"), Device::meta(), DType::Float32, 4, 1024);
+    CHECK(resident_kib() - before < 64 * 1024);
+    // Parameters, gradients and two moments in float32, gaps and size classes included.
+    CHECK(counters[0].live_of(MemoryCategory::Parameter) >= 4 * 1557611200);
+    CHECK(counters[0].live_of(MemoryCategory::Parameter) <= 4 * 1557611200 / 8 * 9);
+    CHECK(counters[0].live_of(MemoryCategory::Optimizer) ==
+          2 * counters[0].live_of(MemoryCategory::Gradient));
+    CHECK(counters[2].peak_total > 16 * 1557611200);
+  }
+}

@@ -1,0 +1,163 @@
+"""Training and generation as a user meets them: files, messages and exit codes.
+
+Usage: train_test.py FSDPTRAIN SOURCE_DIR
+"""
+
+import json
+import signal
+import subprocess
+
+from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, CliTest, main
+
+TEXT = b"In the beginning God created the heaven and the earth.\n" * 400
+TINY = ["--set", "data.tokens=text.tok", "--set", "run.dir=run", "--set", "model.num_layers=1",
+        "--set", "model.num_heads=2", "--set", "model.embed_dim=32", "--set",
+        "model.max_seq_len=32", "--set", "train.seq_len=32", "--set", "train.global_batch=4",
+        "--set", "train.micro_batch=2", "--set", "train.steps=12", "--set", "run.threads=2",
+        "--set", "optimizer.lr=0.01", "--set", "log.every=5"]
+
+
+class Train(CliTest):
+    def metrics(self, run="run"):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def test_a_run_leaves_config_metrics_and_weights(self):
+        self.prepare(TEXT)
+        output = self.check_done("train", *TINY, "--set", "eval.every=6")
+        self.assertRegex(output, r"(?m)^step +5/12  loss \d\.\d+  lr .* grad norm .* tok/s  left ")
+        self.assertRegex(output, r"(?m)^step +12/12  validation loss \d\.\d+$")
+        steps = [line["step"] for line in self.metrics() if "loss" in line]
+        self.assertEqual(steps, [1, 5, 10, 12])
+        losses = [line["loss"] for line in self.metrics() if "loss" in line]
+        self.assertLess(losses[-1], losses[0] - 0.5)
+        validated = [line["step"] for line in self.metrics() if "validation_loss" in line]
+        self.assertEqual(validated, [6, 12])
+        names = sorted(path.name for path in (self.folder / "run").iterdir())
+        self.assertEqual(names, ["config.toml", "metrics.jsonl", "weights.safetensors"])
+        # The configuration that was written gives the same run.
+        self.check_done("train", "--config", "run/config.toml", "--set", "run.dir=again")
+        weights = [(self.folder / run / "weights.safetensors").read_bytes() for run in ("run", "again")]
+        begin = [8 + int.from_bytes(data[:8], "little") for data in weights]
+        self.assertEqual(weights[0][begin[0]:], weights[1][begin[1]:])
+
+    def test_generation_continues_the_prompt_and_is_repeatable(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        arguments = ["generate", "--run", "run", "--prompt", "In the ", "--tokens", "50"]
+        # Bytes, not text: a young model need not write valid UTF-8.
+        outputs = [subprocess.run([FSDPTRAIN, *arguments, "--seed", seed], capture_output=True,
+                                  cwd=self.folder, check=True, timeout=60).stdout
+                   for seed in ("7", "7", "8")]
+        self.assertTrue(outputs[0].startswith(b"In the "))
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertNotEqual(outputs[0], outputs[2])
+        self.check_done(*arguments, "--seed", "7", "--output", "sample.txt")
+        self.assertEqual((self.folder / "sample.txt").read_bytes() + b"\n", outputs[0])
+
+    def test_an_existing_run_is_never_touched(self):
+        self.prepare(TEXT)
+        self.write("run/metrics.jsonl", b"precious")
+        self.check_error(REFUSED, "run.dir: run exists already: give another folder", "train", *TINY)
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), b"precious")
+
+    def test_input_that_cannot_be_used_leaves_no_run_behind(self):
+        self.prepare(b"too short")
+        cases = [
+            ("train.seq_len", TINY),
+            ("there is no such file", [*TINY, "--set", "data.tokens=nowhere.tok"]),
+            ("model.vocab_size: 100 is less than the 257 of text.tok",
+             [*TINY, "--set", "model.vocab_size=100"]),
+        ]
+        for message, arguments in cases:
+            with self.subTest(message):
+                if "vocab" in message:
+                    self.prepare(TEXT)
+                result = self.run_cli("train", *arguments)
+                self.assertEqual(result.returncode, REFUSED, result.stderr)
+                self.assertIn(message, result.stderr)
+                self.assertFalse((self.folder / "run").exists())
+
+    def test_training_needs_to_be_told_its_data(self):
+        self.check_error(REFUSED, "data.tokens", "train")
+
+    def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(self):
+        self.prepare(TEXT)
+        result = self.run_cli("train", *TINY, "--set", "optimizer.lr=1e30", "--set",
+                              "train.grad_clip=0")
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertRegex(result.stderr, r"train: step \d+ gave loss .*: lower optimizer\.lr")
+        self.assertFalse((self.folder / "run/weights.safetensors").exists())
+
+    def test_a_full_disk_while_writing_metrics_is_named_and_leaves_whole_lines(self):
+        self.prepare(TEXT)
+        # The folder, the configuration and some lines fit; the rest does not.
+        command = " ".join(["train", *TINY, "--set", "run.dir=disk/run", "--set", "log.every=1",
+                            "--set", "train.steps=400"])
+        result = self.on_small_disk("12k", command + " >/dev/null; code=$?; cat disk/run/metrics.jsonl; (exit $code)")
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertRegex(result.stderr, r"fsdptrain: disk/run/metrics.jsonl: a line of \d+ bytes cannot "
+                         r"be written: No space left on device: free some space")
+        lines = [line for line in result.stdout.splitlines() if not line.startswith("disk/")]
+        self.assertGreater(len(lines), 3)
+        for line in lines:
+            json.loads(line)
+
+    def test_a_full_disk_while_writing_weights_leaves_none(self):
+        self.prepare(TEXT)
+        command = " ".join(["train", *TINY, "--set", "run.dir=disk/run"]) + " >/dev/null"
+        result = self.on_small_disk("40k", command)
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertRegex(result.stderr, r"weights\.safetensors.*No space left on device")
+        self.assertEqual(result.stdout.split(), ["disk/run/config.toml", "disk/run/metrics.jsonl"])
+
+    def test_a_signal_ends_the_run_after_the_step_with_weights_written(self):
+        self.prepare(TEXT)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                run = f"run{int(number)}"
+                process = subprocess.Popen(
+                    [FSDPTRAIN, "train", *TINY, "--set", f"run.dir={run}", "--set",
+                     "train.steps=100000000", "--set", "log.every=1"],
+                    cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for line in process.stdout:
+                    if line.startswith("step"):
+                        break
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertIn(f"stopped by signal {int(number)} after step", errors)
+                self.assertTrue((self.folder / run / "weights.safetensors").exists())
+                self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
+                                "--output", "sample.txt")
+
+
+class Generate(CliTest):
+    def test_runs_that_cannot_be_used(self):
+        self.check_error(REFUSED, "nowhere: holds no weights.safetensors", "generate", "--run",
+                         "nowhere", "--prompt", "a")
+        self.write("run/weights.safetensors", b"no tensors")
+        self.check_error(REFUSED, "weights.safetensors", "generate", "--run", "run", "--prompt", "a")
+
+    def test_weights_that_do_not_fit_their_configuration_are_listed(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        path = self.folder / "run/weights.safetensors"
+        data = path.read_bytes()
+        self.assertEqual(data.count(b"ln_f.weight"), 1)
+        path.write_bytes(data.replace(b"ln_f.weight", b"ln_g.weight"))
+        self.check_error(REFUSED, "ln_f.weight is missing; ln_g.weight is no parameter", "generate",
+                         "--run", "run", "--prompt", "a")
+
+    def test_an_empty_prompt_and_bad_numbers_are_refused(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        self.check_error(REFUSED, "at least one token", "generate", "--run", "run", "--prompt", "")
+        self.check_error(REFUSED, "--temperature", "generate", "--run", "run", "--prompt", "a",
+                         "--temperature", "-1")
+        self.check_error(REFUSED, "--tokens", "generate", "--run", "run", "--prompt", "a", "--tokens",
+                         "0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+#include "tools/config.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "runtime/base/error.h"
+#include "tools/config_fields.h"
+#include "tools/config_print.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+TEST_SUITE_BEGIN("tools/config");
+
+Config parse(std::string_view toml, const std::vector<std::string>& overrides = {}) {
+  return parse_config(toml, "run.toml", overrides);
+}
+
+// A value of the field other than its default, as TOML.
+std::string other_value(const Field& field) {
+  const Value value = field.value_in(Config{});
+  if (!field.allowed.words.empty()) {
+    return toml_text(std::string(field.allowed.words.back()));
+  }
+  if (const auto* flag = std::get_if<bool>(&value)) {
+    return toml_text(!*flag);
+  }
+  if (const auto* number = std::get_if<std::int64_t>(&value)) {
+    return toml_text(*number + 1);
+  }
+  if (const auto* number = std::get_if<double>(&value)) {
+    return toml_text(*number * 0.5 + 0.01);
+  }
+  return "\"a \\\"b\\\" \\\\ c\"";
+}
+
+TEST_CASE("a file sets what it names and leaves the rest at the defaults") {
+  const Config config = parse(
+      "[train]\nsteps = 7\nglobal_batch = 4\nmicro_batch = 2\n"
+      "[optimizer]\nlr = 1\n[model]\nbias = false\n[data]\ntokens = \"a.tok\"\n");
+  CHECK(config.train.steps == 7);
+  CHECK(config.train.global_batch == 4);
+  CHECK(config.optimizer.lr == 1.0);
+  CHECK_FALSE(config.model.bias);
+  CHECK(config.data.tokens == "a.tok");
+  CHECK(config.train.seq_len == Config{}.train.seq_len);
+  CHECK(parse("").train.steps == Config{}.train.steps);
+}
+
+TEST_CASE("overrides win over the file, the last over those before") {
+  const Config config =
+      parse("[train]\nsteps = 7\n", {"train.steps=8", "train.steps=9", "optimizer.lr=3e-4",
+                                     "data.tokens=x/y.tok", "run.dir=\"a b\"", "model.bias=false"});
+  CHECK(config.train.steps == 9);
+  CHECK(config.optimizer.lr == 3e-4);
+  CHECK(config.data.tokens == "x/y.tok");
+  CHECK(config.run.dir == "a b");
+  CHECK_FALSE(config.model.bias);
+}
+
+TEST_CASE("the defaults are valid and every key is once in the table") {
+  CHECK_NOTHROW(parse(""));
+  std::set<std::string> keys;
+  std::set<const void*> members;
+  Config config;
+  for (const Field& field : config_fields()) {
+    CAPTURE(field.key());
+    CHECK(keys.insert(field.key()).second);
+    CHECK(members.insert(std::visit([](auto* m) -> const void* { return m; }, field.slot(config)))
+              .second);
+    CHECK_FALSE(field.meaning.empty());
+    CHECK(field.allowed.contains(field.value_in(Config{})));
+    CHECK((field.condition.key.empty() || find_field(field.condition.key) != nullptr));
+  }
+}
+
+TEST_CASE("what is printed reads back to the same, for every key") {
+  for (const Field& field : config_fields()) {
+    CAPTURE(field.key());
+    std::vector<std::string> overrides{"train.global_batch=72", "model.embed_dim=840",
+                                       "model.max_seq_len=257"};
+    for (const std::string_view value : field.condition.values) {
+      overrides.push_back(std::string(field.condition.key) + "=" + std::string(value));
+    }
+    if (field.key() != "model.embed_dim") {
+      overrides.push_back(field.key() + "=" + other_value(field));
+    }
+    if (field.key() == "model.name") {
+      overrides = {"model.name=gpt2-1558m"};
+    }
+    if (field.key() == "train.global_batch" || field.key() == "train.micro_batch") {
+      overrides.emplace_back("train.global_batch=72");
+    }
+    const std::string printed = to_toml(parse("", overrides));
+    CHECK(to_toml(parse(printed)) == printed);
+    CHECK(printed != to_toml(Config{}));
+    CHECK(printed.find(std::string(field.name) + " = ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a model name that fixes sizes sets them and refuses others") {
+  const Config config = parse("[model]\nname = \"gpt2-350m\"\ndropout = 0.1\n");
+  CHECK(config.model.num_layers == 24);
+  CHECK(config.model.num_heads == 16);
+  CHECK(config.model.embed_dim == 1024);
+  CHECK(config.model.vocab_size == 50257);
+  CHECK(config.model.max_seq_len == 1024);
+  CHECK(config.model.dropout == 0.1);
+  CHECK_NOTHROW(parse("[model]\nname = \"gpt2-350m\"\nnum_layers = 24\n"));
+  CHECK_THROWS_WITH_AS(parse("[model]\nname = \"gpt2-350m\"\nnum_layers = 23\n"),
+                       doctest::Contains("run.toml:3: model.num_layers = 23: model.name = "
+                                         "\"gpt2-350m\" fixes it at 24: remove the key"),
+                       ConfigError);
+}
+
+TEST_CASE("each mistake is named with its place, key, value and cure") {
+  struct Mistake {
+    std::string toml;
+    std::string message;
+  };
+  const std::vector<Mistake> mistakes{
+      {"[train]\nstepz = 5\n",
+       "run.toml:2: train.stepz = 5: unknown key: did you mean train.steps?"},
+      {"[trian]\nsteps = 5\n",
+       "run.toml:2: trian.steps = 5: unknown key: did you mean train.steps?"},
+      {"[optimiser]\n", "run.toml:1: [optimiser]: unknown section: did you mean the one of opti"},
+      {"seq_length = 5\n",
+       "run.toml:1: seq_length = 5: stands in no section: did you mean "
+       "train.seq_len, under its [section]?"},
+      {"[train]\nsteps = \"5\"\n",
+       "run.toml:2: train.steps = \"5\": must be of type integer, got "
+       "string: optimizer steps"},
+      {"[train]\nsteps = 5.0\n", "train.steps = 5.0: must be of type integer, got floating-point"},
+      {"[train]\nsteps = true\n", "must be of type integer, got boolean"},
+      {"[train]\nsteps = [1, 2]\n", "train.steps = [ 1, 2 ]: must be of type integer, got array"},
+      {"[train.steps]\nx = 1\n", "must be of type integer, got table"},
+      {"[model]\nbias = 1\n", "model.bias = 1: must be of type boolean, got integer"},
+      {"[optimizer]\nlr = \"fast\"\n", "must be of type float, got string"},
+      {"[run]\ndir = 5\n", "run.dir = 5: must be of type string, got integer"},
+      {"[train]\nmicro_batch = 0\n", "run.toml:2: train.micro_batch = 0: must be at least 1"},
+      {"[optimizer]\nlr = 0\n", "optimizer.lr = 0.0: must be above 0"},
+      {"[optimizer]\nlr = inf\n", "optimizer.lr = inf: must be above 0"},
+      {"[optimizer]\nlr = nan\n", "optimizer.lr = nan: must be above 0"},
+      {"[optimizer]\nbeta1 = 1.0\n", "optimizer.beta1 = 1.0: must be at least 0, below 1"},
+      {"[data]\nvalidation_fraction = -0.1\n", "must be at least 0, below 1"},
+      {"[optimizer]\nname = \"adam\"\n",
+       "optimizer.name = \"adam\": must be one of adamw, sgd: update rule"},
+      {"[train]\nsteps = \n", "run.toml:2:"},
+      {"[train]\nsteps = 1\nsteps = 2\n", "not TOML"},
+      {"[model]\nembed_dim = 385\n",
+       "run.toml:2: model.embed_dim = 385: must be a multiple of "
+       "model.num_heads = 6 (default): change one of the two"},
+      {"[train]\nglobal_batch = 12\n",
+       "train.global_batch = 12: must be a multiple of "
+       "train.micro_batch = 8 (default)"},
+      {"[train]\nseq_len = 257\n", "must be at most model.max_seq_len = 256 (default)"},
+      {"[train]\nsteps = 5\n[schedule]\nwarmup_steps = 6\n",
+       "run.toml:4: schedule.warmup_steps = 6: must be at most train.steps = 5 (run.toml:2)"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.toml);
+    CHECK_THROWS_WITH_AS(parse(mistake.toml), doctest::Contains(mistake.message.c_str()),
+                         ConfigError);
+  }
+}
+
+TEST_CASE("each mistake in an override is named") {
+  struct Mistake {
+    std::string text;
+    std::string message;
+  };
+  const std::vector<Mistake> mistakes{
+      {"train.steps", "--set: train.steps: must read section.key=value"},
+      {"=5", "--set: =5: must read section.key=value"},
+      {"train.steps=", "must read section.key=value"},
+      {"train.step=5", "--set: train.step = 5: unknown key: did you mean train.steps?"},
+      {"train.steps=many", "--set: train.steps=many: the value must be one of TOML"},
+      {"train.steps=5\nx=6", "the value must be one of TOML"},
+      {"train.steps=\"5\"", "--set: train.steps = \"5\": must be of type integer, got string"},
+      {"optimizer.name=adam", "--set: optimizer.name = \"adam\": must be one of adamw, sgd"},
+      {"train.seq_len=512", "--set: train.seq_len = 512: must be at most model.max_seq_len"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.text);
+    CHECK_THROWS_WITH_AS(parse("", {mistake.text}), doctest::Contains(mistake.message.c_str()),
+                         ConfigError);
+  }
+}
+
+TEST_CASE("a file that cannot be read is named") {
+  CHECK_THROWS_WITH_AS(load_config("/nowhere/run.toml"),
+                       doctest::Contains("/nowhere/run.toml: the configuration cannot be read"),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(load_config("/"), doctest::Contains("/: the configuration cannot be read"),
+                       ConfigError);
+}
+
+TEST_CASE("a key without default is asked for by name") {
+  CHECK_THROWS_WITH_AS(require_key(Config{}, "data.tokens"),
+                       doctest::Contains("data.tokens: must be given"), ConfigError);
+  CHECK_NOTHROW(require_key(parse("", {"data.tokens=x"}), "data.tokens"));
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

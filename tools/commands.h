@@ -1,0 +1,42 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+// The subcommands of fsdptrain, one file each. A file declares its arguments on `app` and returns
+// what runs once they are parsed; main.cpp and data.cpp list them.
+namespace fsdptrain::tools {
+
+struct Command {
+  CLI::App* app;
+  // Returns the exit code (exit_code.h); errors are exceptions.
+  std::function<int()> run;
+};
+
+Command add_config_command(CLI::App& app);
+Command add_data_command(CLI::App& app);
+Command add_generate_command(CLI::App& app);
+Command add_train_command(CLI::App& app);
+Command add_version_command(CLI::App& app);
+
+Command add_data_baseline_command(CLI::App& app);
+Command add_data_inspect_command(CLI::App& app);
+Command add_data_prepare_command(CLI::App& app);
+
+// Runs the one command of the list that the command line named.
+int run_parsed(const std::vector<Command>& commands);
+
+// Where a command takes its configuration from: the arguments of load_config().
+struct ConfigArguments {
+  std::optional<std::filesystem::path> file;
+  std::vector<std::string> overrides;
+
+  // Declares --config and --set; this object must outlive the parsing.
+  void add_to(CLI::App& app);
+};
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,263 @@
+#include "tools/config.h"
+
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+#include <sstream>
+#include <toml++/toml.h>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/file.h"
+#include "tools/config_fields.h"
+#include "tools/model_presets.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+// One "key = value" of the user, and where it stands: "run.toml:12" or "--set".
+struct Assignment {
+  const Field* field;
+  Value value;
+  std::string source;
+};
+
+std::string printed(const toml::node& node) {
+  if (const auto* value = node.as_string()) {
+    return toml_text(**value);
+  }
+  std::ostringstream text;
+  node.visit([&text](const auto& concrete) { text << concrete; });
+  return text.str();
+}
+
+std::string describe_type(const toml::node& node) {
+  std::ostringstream text;
+  text << node.type();
+  return text.str();
+}
+
+Value convert(const Field& field, const toml::node& node, const std::string& source) {
+  const Value kind = field.value_in(Config{});
+  if (std::holds_alternative<bool>(kind) && node.is_boolean()) {
+    return **node.as_boolean();
+  }
+  if (std::holds_alternative<std::int64_t>(kind) && node.is_integer()) {
+    return **node.as_integer();
+  }
+  if (std::holds_alternative<double>(kind) && node.is_number()) {
+    return *node.value<double>();
+  }
+  if (std::holds_alternative<std::string>(kind) && node.is_string()) {
+    return **node.as_string();
+  }
+  fail<ConfigError>("{}: {} = {}: must be of type {}, got {}: {}", source, field.key(),
+                    printed(node), field.type_name(), describe_type(node), field.meaning);
+}
+
+Assignment make_assignment(const std::string& key, const toml::node& node,
+                           const std::string& source) {
+  const Field* const field = find_field(key);
+  check<ConfigError>(field != nullptr, "{}: {} = {}: unknown key: did you mean {}?", source, key,
+                     printed(node), nearest_key(key));
+  Assignment assignment{field, convert(*field, node, source), source};
+  check<ConfigError>(field->allowed.contains(assignment.value), "{}: {} = {}: must be {}: {}",
+                     source, key, toml_text(assignment.value),
+                     field->allowed.text().empty() ? "finite" : field->allowed.text(),
+                     field->meaning);
+  return assignment;
+}
+
+toml::table parse_toml(std::string_view toml, const std::string& source) {
+  try {
+    return toml::parse(toml, source);
+  } catch (const toml::parse_error& error) {
+    fail<ConfigError>("{}:{}:{}: not TOML: {}", source, error.source().begin.line,
+                      error.source().begin.column, error.description());
+  }
+}
+
+void append_section(const std::string& section, const toml::node& content,
+                    const std::string& source, std::vector<Assignment>& assignments) {
+  const auto place = [&source](const toml::node& node) {
+    return fmt::format("{}:{}", source, node.source().begin.line);
+  };
+  const toml::table* const table = content.as_table();
+  check<ConfigError>(table != nullptr,
+                     "{}: {} = {}: stands in no section: did you mean {}, under its [section]?",
+                     place(content), section, printed(content), nearest_key(section));
+  for (const auto& [name, node] : *table) {
+    assignments.push_back(
+        make_assignment(fmt::format("{}.{}", section, name.str()), node, place(node)));
+  }
+  // An unknown section would otherwise pass unseen when it is empty.
+  const bool is_known = std::ranges::any_of(
+      config_fields(), [&section](const Field& field) { return field.section == section; });
+  check<ConfigError>(is_known, "{}: [{}]: unknown section: did you mean the one of {}?",
+                     place(content), section, nearest_key(section + "."));
+}
+
+void append_file(std::string_view toml, const std::string& source,
+                 std::vector<Assignment>& assignments) {
+  const toml::table root = parse_toml(toml, source);
+  for (const auto& [section, content] : root) {
+    append_section(std::string(section.str()), content, source, assignments);
+  }
+}
+
+// Text without quotes is taken as it stands where the key is a string.
+toml::table parse_override_value(const Field* field, const std::string& value,
+                                 const std::string& text) {
+  const bool is_string =
+      field != nullptr && std::holds_alternative<std::string>(field->value_in(Config{}));
+  if (is_string && !value.starts_with('"') && !value.starts_with('\'')) {
+    return toml::table{{"value", value}};
+  }
+  try {
+    toml::table table = toml::parse("value = " + value);
+    if (table.size() == 1) {
+      return table;
+    }
+  } catch (const toml::parse_error&) {
+    // Not TOML: said below, in words that fit a command line.
+  }
+  fail<ConfigError>("--set: {}: the value must be one of TOML, like 8, 0.1, true or \"text\"",
+                    text);
+}
+
+Assignment parse_override(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  check<ConfigError>(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
+                     "--set: {}: must read section.key=value, like train.steps=100", text);
+  const std::string key = text.substr(0, equals);
+  const std::string value = text.substr(equals + 1);
+  const toml::table table = parse_override_value(find_field(key), value, text);
+  return make_assignment(key, *table.get("value"), "--set");
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  try {
+    const File file = File::open_for_reading(path);
+    std::string text(file.size(), '\0');
+    text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
+    return text;
+  } catch (const Error& error) {
+    fail<ConfigError>("{}: the configuration cannot be read: check its path: {}", path.native(),
+                      error.what());
+  }
+}
+
+// The user's configuration with the place of every value.
+class Resolution {
+ public:
+  explicit Resolution(const std::vector<Assignment>& assignments) : assignments_(assignments) {
+    if (const Assignment* name = last_of("model.name")) {
+      preset_ = preset_model(std::get<std::string>(name->value));
+      config_.model = preset_.value_or(config_.model);
+    }
+    for (const Assignment& assignment : assignments_) {
+      assignment.field->assign(config_, assignment.value);
+    }
+  }
+
+  Config checked() const {
+    check_preset();
+    check_fits();
+    for (const Assignment& assignment : assignments_) {
+      const Field& field = *assignment.field;
+      if (!field.applies(config_)) {
+        log_warning("{}: {} has no effect with {}", assignment.source, shown(field.key()),
+                    shown(std::string(field.condition.key)));
+      }
+    }
+    return config_;
+  }
+
+ private:
+  const Assignment* last_of(std::string_view key) const {
+    const Assignment* last = nullptr;
+    for (const Assignment& assignment : assignments_) {
+      last = assignment.field->key() == key ? &assignment : last;
+    }
+    return last;
+  }
+
+  std::string source_of(std::string_view key) const {
+    const Assignment* const assignment = last_of(key);
+    return assignment != nullptr ? assignment->source : "default";
+  }
+
+  // "train.steps = 5"
+  std::string shown(const std::string& key) const {
+    return fmt::format("{} = {}", key, toml_text(find_field(key)->value_in(config_)));
+  }
+
+  void check_preset() const {
+    if (!preset_) {
+      return;
+    }
+    Config fixed = config_;
+    fixed.model = *preset_;
+    for (const Field& field : config_fields()) {
+      const bool is_free = field.section != "model" || field.name == "dropout";
+      check<ConfigError>(is_free || field.value_in(config_) == field.value_in(fixed),
+                         "{}: {}: model.name = \"{}\" fixes it at {}: remove the key, or set "
+                         "model.name = \"gpt2\" and all sizes",
+                         source_of(field.key()), shown(field.key()), preset_->name,
+                         toml_text(field.value_in(fixed)));
+    }
+  }
+
+  void check_pair(bool holds, const std::string& key, std::string_view must,
+                  const std::string& other) const {
+    check<ConfigError>(holds, "{}: {}: must {} {} ({}): change one of the two", source_of(key),
+                       shown(key), must, shown(other), source_of(other));
+  }
+
+  void check_fits() const {
+    const Config& c = config_;
+    check_pair(c.model.embed_dim % c.model.num_heads == 0, "model.embed_dim", "be a multiple of",
+               "model.num_heads");
+    check_pair(c.train.global_batch % c.train.micro_batch == 0, "train.global_batch",
+               "be a multiple of", "train.micro_batch");
+    check_pair(c.train.seq_len <= c.model.max_seq_len, "train.seq_len", "be at most",
+               "model.max_seq_len");
+    check_pair(c.schedule.warmup_steps <= c.train.steps, "schedule.warmup_steps", "be at most",
+               "train.steps");
+  }
+
+  std::vector<Assignment> assignments_;
+  std::optional<ModelConfig> preset_;
+  Config config_;
+};
+
+}  // namespace
+
+Config parse_config(std::string_view toml, const std::string& source,
+                    std::span<const std::string> overrides) {
+  std::vector<Assignment> assignments;
+  append_file(toml, source, assignments);
+  for (const std::string& override_text : overrides) {
+    assignments.push_back(parse_override(override_text));
+  }
+  return Resolution(assignments).checked();
+}
+
+Config load_config(const std::optional<std::filesystem::path>& file,
+                   std::span<const std::string> overrides) {
+  if (!file) {
+    return parse_config("", "", overrides);
+  }
+  const std::string toml = read_text(*file);
+  return parse_config(toml, file->native(), overrides);
+}
+
+void require_key(const Config& config, std::string_view key) {
+  const Field& field = *find_field(key);
+  check<ConfigError>(!std::get<std::string>(field.value_in(config)).empty(),
+                     "{}: must be given, in the file or by --set {}=...: {}", key, key,
+                     field.meaning);
+}
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,71 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tools/build_info.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  fsdptrain data prepare --text books/ --output books.tok
+  fsdptrain train --config configs/quickstart.toml --set data.tokens=books.tok
+  fsdptrain generate --run runs/quickstart --prompt "In the beginning"
+  fsdptrain data baseline --tokens books.tok
+  fsdptrain config --set train.steps=100 > run.toml
+
+Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
+130 and 143 stopped by a signal, 75 stopped behind a checkpoint: run the same again.)";
+
+int report(std::string text, int exit_code) {
+  std::ranges::replace(text, '\n', ' ');
+  std::fputs(fmt::format("fsdptrain: {}\n", text).c_str(), stderr);
+  return exit_code;
+}
+
+// The innermost command named so far: its --help fits the mistake.
+std::string path_of(const CLI::App& app) {
+  const auto subcommands = app.get_subcommands();
+  return app.get_name() + (subcommands.empty() ? "" : " " + path_of(*subcommands.front()));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Trains transformer language models.", "fsdptrain");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
+  const std::vector<Command> commands{
+      add_train_command(app), add_generate_command(app), add_data_command(app),
+      add_config_command(app), add_version_command(app),
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+      return app.exit(error);  // --help, --version
+    }
+    return report(fmt::format("{}: see {} --help", error.what(), path_of(app)),
+                  static_cast<int>(ExitCode::Refused));
+  }
+  const int exit_code = run_parsed(commands);
+  check<IoError>(std::fflush(stdout) == 0, "{} cannot be written", "standard output");
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace fsdptrain::tools
+
+int main(int argc, char** argv) {
+  using namespace fsdptrain;  // NOLINT(google-build-using-namespace): the body of main only.
+  try {
+    return tools::run(argc, argv);
+  } catch (const std::exception& error) {
+    return tools::report(error.what(), tools::exit_code_of(error));
+  }
+}
