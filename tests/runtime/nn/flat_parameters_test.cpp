@@ -1,13 +1,13 @@
 #include "runtime/nn/flat_parameters.h"
 
-#include <cmath>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "runtime/autograd/engine.h"
-#include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/meta.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/nn/init.h"
@@ -74,7 +74,7 @@ Tensor input(DType dtype = DType::Float32) {
 TEST_SUITE("runtime/nn/flat_parameters") {
   TEST_CASE("every parameter is a window on the flat buffer, under its name") {
     Net net;
-    FlatParameters owner(net, {.seed = 3});
+    FlatParameters owner(net, {.compute_dtype = {}, .seed = 3});
     REQUIRE(owner.chunks().size() == 1);
     const optim::FlatChunk& chunk = owner.chunks()[0];
     std::vector<std::string> names;
@@ -161,7 +161,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
 
   TEST_CASE("gradients in float64 match finite differences through the flat buffer") {
     Net net;
-    FlatParameters owner(net, {.dtype = DType::Float64, .seed = 5});
+    FlatParameters owner(net, {.dtype = DType::Float64, .compute_dtype = {}, .seed = 5});
     const Tensor x = input(DType::Float64);
     const auto loss = [&] { return ops::sum(ops::square(net(x))); };
     autograd::backward(loss());
@@ -216,7 +216,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     FlatParameters owner(net, {.dtype = DType::Float64, .compute_dtype = DType::Float32});
     autograd::backward(ops::sum(net(input())));
     Net other;
-    FlatParameters reference(other, {.dtype = DType::Float64});
+    FlatParameters reference(other, {.dtype = DType::Float64, .compute_dtype = {}});
     autograd::backward(ops::sum(other(input(DType::Float64))));
     for (const char* name : {"q", "k", "v", "fc.weight", "fc.bias"}) {
       CAPTURE(name);
@@ -246,7 +246,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
      public:
       explicit Wrong(std::vector<std::vector<std::string>> sets) {
         register_parameter("a", a, {});
-        register_parameter("b", b, {.trainable = false});
+        register_parameter("b", b, {.init = {}, .trainable = false});
         for (auto& set : sets) {
           register_adjacent(std::move(set));
         }
@@ -287,7 +287,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     });
     const MemoryCounters before = current_context().allocator(Device::cpu()).counters();
     Net net;
-    const FlatParameters owner(net, {.device = Device::meta()});
+    const FlatParameters owner(net, {.device = Device::meta(), .compute_dtype = {}});
     CHECK(current_context().allocator(Device::cpu()).counters() == before);
   }
 }

@@ -1,5 +1,8 @@
 #include "runtime/optim/lr_schedule.h"
 
+#include <cstdint>
+#include <initializer_list>
+
 #include <doctest/doctest.h>
 
 namespace fsdptrain::optim {

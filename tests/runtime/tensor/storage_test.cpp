@@ -25,7 +25,7 @@ TEST_SUITE("runtime/tensor/storage") {
   TEST_CASE("own bytes go and come back under every tensor that shares them") {
     const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
     const std::int64_t before = counters.live_of(MemoryCategory::Data);
-    const Tensor x = Tensor::full({2, 3}, 5, DType::Float32, Device::cpu(), MemoryCategory::Data);
+    Tensor x = Tensor::full({2, 3}, 5, DType::Float32, Device::cpu(), MemoryCategory::Data);
     const Tensor row = views::narrow(x, 0, 1, 1);
     CHECK(counters.live_of(MemoryCategory::Data) == before + 64);
     x.storage()->release();
@@ -54,7 +54,7 @@ TEST_SUITE("runtime/tensor/storage") {
     std::vector<float> there{5, 6, 7, 8};
     const auto storage = Storage::placed(Device::cpu(), 16);
     CHECK(storage->released());
-    const Tensor x = Tensor::over(storage, DType::Float32, {2, 2}, {2, 1}, 0);
+    Tensor x = Tensor::over(storage, DType::Float32, {2, 2}, {2, 1}, 0);
     const Tensor column = views::narrow(x, 1, 1, 1);
     CHECK_THROWS_AS(x.item(0), StorageError);
     storage->restore(address(here));
