@@ -5,8 +5,7 @@
 namespace fsdptrain::nn {
 
 Embedding::Embedding(const Options& options)
-    : weight_(Tensor::empty({options.vocabulary, options.features}, DType::Float32, Device::meta(),
-                            MemoryCategory::Parameter)) {
+    : weight_(unplaced_parameter({options.vocabulary, options.features})) {
   register_parameter("weight", weight_, {.init = Init::normal(options.standard_deviation)});
 }
 

@@ -5,13 +5,10 @@
 namespace fsdptrain::nn {
 
 LayerNorm::LayerNorm(const Options& options)
-    : weight_(Tensor::empty({options.features}, DType::Float32, Device::meta(),
-                            MemoryCategory::Parameter)),
-      eps_(options.eps) {
+    : weight_(unplaced_parameter({options.features})), eps_(options.eps) {
   register_parameter("weight", weight_, {.init = Init::constant(1), .decay = false});
   if (options.bias) {
-    bias_ = Tensor::empty({options.features}, DType::Float32, Device::meta(),
-                          MemoryCategory::Parameter);
+    bias_ = unplaced_parameter({options.features});
     register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
   }
 }

@@ -4,12 +4,10 @@
 
 namespace fsdptrain::nn {
 
-Linear::Linear(const Options& options)
-    : weight_(Tensor::empty({options.out, options.in}, DType::Float32, Device::meta(),
-                            MemoryCategory::Parameter)) {
+Linear::Linear(const Options& options) : weight_(unplaced_parameter({options.out, options.in})) {
   register_parameter("weight", weight_, {.init = Init::normal(options.standard_deviation)});
   if (options.bias) {
-    bias_ = Tensor::empty({options.out}, DType::Float32, Device::meta(), MemoryCategory::Parameter);
+    bias_ = unplaced_parameter({options.out});
     register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
   }
 }

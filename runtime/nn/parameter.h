@@ -26,8 +26,11 @@ struct ParameterSpec {
   bool trainable = true;
 };
 
-// A parameter as its module registered it. Modules are built on meta: `tensor` has a shape and no
-// bytes until an owner (FlatParameters) places it.
+// What a module holds before an owner (FlatParameters) places its parameter: a shape on meta,
+// without bytes and without a count of them; reading it is a StorageError.
+Tensor unplaced_parameter(const Shape& shape);
+
+// A parameter as its module registered it.
 struct Parameter {
   std::string name;  // dotted path, such as "h.0.attn.c_attn.weight"
   Tensor* tensor = nullptr;

@@ -78,7 +78,7 @@ class Prepare(CliTest):
                 (REFUSED, "empty.txt: the text is empty", "empty.txt"),
                 (REFUSED, "hollow: the folder holds no regular file", "hollow"),
                 (REFUSED, "must be a regular file or a folder", "/dev/zero"),
-                (FAILED, "read /proc/self/mem: Input/output error", "/proc/self/mem")):
+                (FAILED, "/proc/self/mem: reading 1048576 bytes at offset 0 failed: Input/output error", "/proc/self/mem")):
             with self.subTest(text):
                 self.check_error(exit_code, message, "data", "prepare", "--text", text, "--output",
                                  "x.tok")
@@ -89,12 +89,12 @@ class Prepare(CliTest):
         text.chmod(0)
         if os.access(text, os.R_OK):
             self.skipTest("this user may read every file")
-        self.check_error(FAILED, "open secret.txt: Permission denied", "data", "prepare", "--text",
+        self.check_error(FAILED, "secret.txt: opening for reading failed: Permission denied", "data", "prepare", "--text",
                          "secret.txt", "--output", "x.tok")
 
     def test_an_output_that_cannot_be_made(self):
         self.write("text.txt", b"x")
-        self.check_error(FAILED, "no/x.tok.partial: No such file or directory: create the folder",
+        self.check_error(FAILED, "creating the file failed: No such file or directory; create the folder first",
                          "data", "prepare", "--text", "text.txt", "--output", "no/x.tok")
         self.check_error(REFUSED, "--output text.txt: is part of the text", "data", "prepare",
                          "--text", "text.txt", "--output", "text.txt")

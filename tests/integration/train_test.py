@@ -64,7 +64,7 @@ class Train(CliTest):
     def test_input_that_cannot_be_used_leaves_no_run_behind(self):
         self.prepare(b"too short")
         cases = [
-            ("train.seq_len", TINY),
+            ("fewer than one sequence", TINY),
             ("there is no such file", [*TINY, "--set", "data.tokens=nowhere.tok"]),
             ("model.vocab_size: 100 is less than the 257 of text.tok",
              [*TINY, "--set", "model.vocab_size=100"]),

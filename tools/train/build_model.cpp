@@ -27,8 +27,8 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
         chunks,
         optim::Sgd::Options{.momentum = config.momentum, .weight_decay = config.weight_decay});
   }
-  check<ConfigError>(config.name == "adamw", "optimizer.name: \"{}\" is no optimizer of this program",
-                     config.name);
+  check<ConfigError>(config.name == "adamw",
+                     "optimizer.name: \"{}\" is no optimizer of this program", config.name);
   return std::make_unique<optim::AdamW>(chunks,
                                         optim::AdamW::Options{.beta1 = config.beta1,
                                                               .beta2 = config.beta2,

@@ -1,12 +1,11 @@
 #include "tools/train/run_folder.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <set>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -21,9 +20,9 @@ namespace fs = std::filesystem;
 RunFolder RunFolder::create(const Config& config) {
   const fs::path dir = config.run.dir;
   std::error_code error;
-  check<ConfigError>(!fs::exists(dir, error) || (fs::is_directory(dir, error) && fs::is_empty(dir, error)),
-                     "run.dir: {} exists already: give another folder, or move it away",
-                     dir.string());
+  check<ConfigError>(
+      !fs::exists(dir, error) || (fs::is_directory(dir, error) && fs::is_empty(dir, error)),
+      "run.dir: {} exists already: give another folder, or move it away", dir.string());
   fs::create_directories(dir, error);
   check<IoError>(!error, "run.dir: {} cannot be made: {}", dir.string(), error.message());
   const std::string toml = to_toml(config);
@@ -43,9 +42,9 @@ RunFolder RunFolder::open(const fs::path& dir) {
 }
 
 MetricsWriter::MetricsWriter(const fs::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  check<IoError>(descriptor_ >= 0, "{}: cannot be opened: {}", path.string(),
-                 std::strerror(errno));
+    : path_(path),
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  check<IoError>(descriptor_ >= 0, "{}: cannot be opened: {}", path.string(), std::strerror(errno));
 }
 
 MetricsWriter::~MetricsWriter() {

@@ -15,7 +15,8 @@ Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& bat
   if (device == Device::meta()) {
     return Tensor::empty(shape, DType::Int64, device, MemoryCategory::Data);
   }
-  check<DeviceError>(device == Device::cpu(), "train: batches can be put on cpu, not on {}", device);
+  check<DeviceError>(device == Device::cpu(), "train: batches can be put on cpu, not on {}",
+                     device);
   return Tensor::from<std::int64_t>(values, shape, MemoryCategory::Data);
 }
 
@@ -42,18 +43,17 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
   random.step = step;
   for (const data::Batch& batch : micro_batches) {
     random.first_sample = batch.first_sample;
-    const Tensor loss =
-        model_.loss(to_tensor(batch.tokens, batch, device_), to_tensor(batch.targets, batch, device_),
-                    1.0 / static_cast<double>(num_targets), ops::HeadForm::GradientInForward);
+    const Tensor loss = model_.loss(
+        to_tensor(batch.tokens, batch, device_), to_tensor(batch.targets, batch, device_),
+        1.0 / static_cast<double>(num_targets), ops::HeadForm::GradientInForward);
     autograd::backward(loss);
     kernels::accumulate(loss.launch(), result.loss.view(), loss.view());
   }
   parameters_.mark_active_segments();
   auto& chunks = parameters_.chunks();
   result.grad_norm = optim::gradient_norm(chunks);
-  const Tensor factor = options_.grad_clip > 0
-                            ? optim::clip_factor(result.grad_norm, options_.grad_clip)
-                            : Tensor();
+  const Tensor factor =
+      options_.grad_clip > 0 ? optim::clip_factor(result.grad_norm, options_.grad_clip) : Tensor();
   optimizer_.step(chunks, lr, factor);
   parameters_.bump_epoch();
   return result;
@@ -66,12 +66,13 @@ double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
   double total = 0;
   std::int64_t num_targets = 0;
   for (std::uint64_t first = 0; first < num_samples; first += static_cast<std::uint64_t>(batch)) {
-    const auto rows = std::min<std::uint64_t>(static_cast<std::uint64_t>(batch), num_samples - first);
+    const auto rows =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(batch), num_samples - first);
     const data::Batch part =
         data::sequential_batch(dataset, first, static_cast<std::int64_t>(rows));
-    const Tensor loss = model.loss(to_tensor(part.tokens, part, Device::cpu()),
-                                   to_tensor(part.targets, part, Device::cpu()), 1.0,
-                                   ops::HeadForm::Recompute);
+    const Tensor loss =
+        model.loss(to_tensor(part.tokens, part, Device::cpu()),
+                   to_tensor(part.targets, part, Device::cpu()), 1.0, ops::HeadForm::Recompute);
     total += loss.item();
     num_targets += part.num_targets;
   }

@@ -49,7 +49,7 @@ std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
 // The objects of one run, in the order in which they need each other.
 class Trainer {
  public:
-  explicit Trainer(const Config& config);
+  Trainer(const Config& config, StopSignals& signals);
 
   int run();
 
@@ -65,6 +65,7 @@ class Trainer {
   void finish();
 
   Config config_;
+  StopSignals& signals_;
   std::shared_ptr<const data::TokenFile> file_;
   data::TokenSplit split_;
   std::shared_ptr<const data::TokenDataset> training_;
@@ -81,8 +82,9 @@ class Trainer {
   Interval interval_;
 };
 
-Trainer::Trainer(const Config& config)
+Trainer::Trainer(const Config& config, StopSignals& signals)
     : config_(config),
+      signals_(signals),
       file_(open_tokens(config)),
       split_(data::split_tokens(file_->num_tokens(), config.data.validation_fraction)),
       training_(std::make_shared<data::TokenDataset>(file_, config.train.seq_len, split_.train)),
@@ -117,12 +119,11 @@ int Trainer::run() {
                   config_.model.name, static_cast<double>(numel) * 1e-6, split_.train.size(),
                   split_.validation.size(), name_of(current_context().isa()),
                   current_context().pool().threads()));
-  StopSignals signals;
   start_ = Clock::now();
   interval_ = {};
   for (std::int64_t step = 0; step < config_.train.steps; ++step) {
     train_one(step);
-    if (const int signal = signals.pending(); signal != 0) {
+    if (const int signal = signals_.pending(); signal != 0) {
       finish();
       log_warning("stopped by signal {} after step {} of {}: weights and metrics are written",
                   signal, step + 1, config_.train.steps);
@@ -203,9 +204,11 @@ void Trainer::finish() {
 }  // namespace
 
 int train(const Config& config) {
+  // Before the threads of the context, so that they hold the signals back too.
+  StopSignals signals;
   RankContext context({.threads = static_cast<int>(config.run.threads)});
   const ContextGuard guard(context);
-  return Trainer(config).run();
+  return Trainer(config, signals).run();
 }
 
 }  // namespace fsdptrain::tools
