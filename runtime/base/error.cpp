@@ -16,10 +16,6 @@ std::string render_error(fmt::string_view text, fmt::format_args args, SourceLoc
   while (file.starts_with(kParent)) {
     file.remove_prefix(kParent.size());
   }
-  // A compiler cache may have made the path relative to the build folder.
-  while (file.starts_with("../")) {
-    file.remove_prefix(3);
-  }
   return fmt::format("{} [{}:{}]", fmt::vformat(text, args), file, where.line);
 }
 

@@ -111,7 +111,9 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
                     x.shape());
   Shape shape = x.shape();
   shape[d] = length;
-  return x.alias(shape, x.strides(), x.offset() + (length == 0 ? 0 : start * x.strides()[d]));
+  // A layout without elements stays where it is: its storage may end here.
+  const std::int64_t skipped = shape.numel() == 0 ? 0 : start * x.strides()[d];
+  return x.alias(shape, x.strides(), x.offset() + skipped);
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {

@@ -48,7 +48,7 @@ TEST_SUITE("runtime/base/allocator") {
     for (std::size_t nbytes = 0; nbytes < 20000; ++nbytes) {
       sizes.push_back(nbytes);
     }
-    for (int bits = 14; bits <= 61; ++bits) {
+    for (int bits = 15; bits <= 61; ++bits) {
       for (const std::size_t sixteenths : {16, 17, 19, 24, 31}) {
         const std::size_t nbytes = (std::size_t{1} << bits) / 16 * sixteenths;
         sizes.insert(sizes.end(), {nbytes - 1, nbytes, nbytes + 1});

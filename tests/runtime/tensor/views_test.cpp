@@ -191,6 +191,7 @@ TEST_SUITE("runtime/tensor/views") {
     CHECK(views::narrow(x, 0, 0, 3).to_vector() == x.to_vector());
     CHECK(views::narrow(x, 1, 4, 0).shape() == Shape{3, 0});
     CHECK(views::narrow(x, 0, 3, 0).shape() == Shape{0, 4});
+    CHECK(views::narrow(Tensor::zeros({0, 6}), 1, 2, 3).shape() == Shape{0, 3});
     CHECK_THROWS_WITH_AS(views::narrow(x, 1, 3, 2),
                          doctest::Contains("narrow: [3, 3 + 2) is outside dim 1 of shape [3, 4]"),
                          ShapeError);
