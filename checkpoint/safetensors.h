@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/file.h"
 #include "checkpoint/safetensors_header.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/file.h"
 #include "runtime/base/shape.h"
 
 // Safetensors files as names and raw bytes; nothing here knows what a Tensor is.

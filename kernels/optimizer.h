@@ -62,7 +62,8 @@ void sgd(const Launch& launch, const View& parameters, const View& gradients, co
 void add_sum_of_squares(const Launch& launch, const View& out, const View& x,
                         std::span<const Range> ranges);
 
-// out[0] = sqrt(in[0]), and out[0] = min(1, max_norm / (in[0] + 1e-6)), NaN for NaN: one float64 each.
+// out[0] = sqrt(in[0]), and out[0] = min(1, max_norm / (in[0] + 1e-6)), NaN for NaN: one float64
+// each.
 void sqrt_of(const Launch& launch, const View& out, const View& in);
 void clip_factor(const Launch& launch, const View& out, const View& norm, double max_norm);
 

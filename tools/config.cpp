@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/log.h"
 #include "runtime/base/file.h"
+#include "runtime/base/log.h"
 #include "tools/config_fields.h"
 #include "tools/model_presets.h"
 

@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cstdio>
+#include <fmt/format.h>
 #include <memory>
 #include <string>
 
@@ -91,8 +90,7 @@ Command add_generate_command(CLI::App& app) {
                    "1: the model's own distribution; lower: safer; 0: always the likeliest")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  command
-      ->add_option("--top-k", arguments->sampling.top_k, "only the k likeliest tokens; 0: all")
+  command->add_option("--top-k", arguments->sampling.top_k, "only the k likeliest tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--seed", arguments->sampling.seed, "the same seed gives the same text")

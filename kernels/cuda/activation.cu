@@ -1,6 +1,5 @@
-#include "kernels/functors/activation.h"
-
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/functors/activation.h"
 
 namespace fsdptrain::kernels::cuda {
 

@@ -1,6 +1,5 @@
-#include "kernels/functors/arithmetic.h"
-
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/functors/arithmetic.h"
 
 namespace fsdptrain::kernels::cuda {
 

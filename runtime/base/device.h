@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <fmt/core.h>
 
 namespace fsdptrain {

@@ -55,7 +55,7 @@ FSDPTRAIN_HOST_DEVICE float16 to_float16(float x) {
       (magnitude - (112u << 23) + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
   const std::uint32_t special =
       magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x03ffu) : 0x7c00u;
-  const std::uint32_t result = magnitude >= 0x47800000u   ? special
+  const std::uint32_t result = magnitude >= 0x47800000u  ? special
                                : magnitude < 0x38800000u ? subnormal
                                                          : normal;
   return {static_cast<std::uint16_t>(sign | result)};

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <string_view>
-
 #include <fmt/core.h>
+#include <string_view>
 
 // Messages to the user on standard error, each line with the prefix of the bound rank context.
 // What a command was asked to print goes to standard output and not through here.

@@ -3,10 +3,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <span>
-
-#include <fmt/core.h>
 
 // Sizes and strides of tensors: two types, so that they do not mix. Dimensions are counted from
 // the left; a negative dim counts from the right (-1 is the last).

@@ -25,8 +25,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(context, i, thread) for every i in [0, count), each once, and returns when all are done.
-  // Called by one thread at a time and never from within a task; tasks do not throw.
+  // Calls task(context, i, thread) for every i in [0, count), each once, and returns when all are
+  // done. Called by one thread at a time and never from within a task; tasks do not throw.
   void run(std::int64_t count, Task task, void* context);
 
  private:

@@ -128,8 +128,7 @@ void TokenFileWriter::append(std::span<const std::uint16_t> tokens) {
   const auto largest = std::ranges::max_element(tokens);
   check<DataError>(*largest < header_.vocab_size,
                    "{}: token {} is outside the vocabulary of {}, at offset {}",
-                   file_.path().native(),
-                   *largest, header_.vocab_size,
+                   file_.path().native(), *largest, header_.vocab_size,
                    header_.num_tokens + static_cast<std::uint64_t>(largest - tokens.begin()));
   const std::uint32_t end = header_.end_of_document.value_or(kNoToken);
   header_.num_documents += static_cast<std::uint64_t>(std::ranges::count(tokens, end));

@@ -1,9 +1,8 @@
-#include "models/gpt2/model.h"
-
 #include <cstring>
 
 #include <doctest/doctest.h>
 
+#include "models/gpt2/model.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
@@ -128,9 +127,9 @@ TEST_SUITE("models/gpt2") {
       const std::string batch = "batch." + std::to_string(step % cycle);
       const Tensor targets = golden.tensor(batch + ".targets");
       parameters.zero_grad();
-      const Tensor loss = golden_model.model.loss(
-          golden.tensor(batch + ".tokens"), targets,
-          1.0 / static_cast<double>(count_targets(targets)), ops::HeadForm::GradientInForward);
+      const Tensor loss = golden_model.model.loss(golden.tensor(batch + ".tokens"), targets,
+                                                  1.0 / static_cast<double>(count_targets(targets)),
+                                                  ops::HeadForm::GradientInForward);
       CHECK(std::abs(loss.item() - losses.item(step)) <= 1e-9);
       autograd::backward(loss);
       parameters.mark_active_segments();
@@ -158,9 +157,9 @@ TEST_SUITE("models/gpt2") {
   TEST_CASE("sizes that do not fit are refused by name") {
     models::Gpt2Config config;
     config.num_heads = 7;
-    CHECK_THROWS_WITH_AS(models::Gpt2{config},
-                         doctest::Contains("embed_dim must be a multiple of num_heads, got 768 and 7"),
-                         ConfigError);
+    CHECK_THROWS_WITH_AS(
+        models::Gpt2{config},
+        doctest::Contains("embed_dim must be a multiple of num_heads, got 768 and 7"), ConfigError);
     config = {};
     config.num_layers = 0;
     CHECK_THROWS_WITH_AS(models::Gpt2{config}, doctest::Contains("num_layers must be positive"),

@@ -46,19 +46,18 @@ void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
   const autograd::NoGradGuard no_grad;
   model.set_training(false);
   for (std::int64_t index = 0; index < options.num_tokens; ++index) {
-    const auto length =
-        std::min(static_cast<std::int64_t>(tokens.size()), model.max_seq_len());
-    const Tensor context = Tensor::from<std::int64_t>(
-        std::span(tokens).last(static_cast<std::size_t>(length)), {1, length},
-        MemoryCategory::Data);
+    const auto length = std::min(static_cast<std::int64_t>(tokens.size()), model.max_seq_len());
+    const Tensor context =
+        Tensor::from<std::int64_t>(std::span(tokens).last(static_cast<std::size_t>(length)),
+                                   {1, length}, MemoryCategory::Data);
     const Tensor logits = model.logits(context);
     std::vector<double> last;
     for (std::int64_t token = 0; token < model.vocab_size(); ++token) {
       last.push_back(logits.item((length - 1) * model.vocab_size() + token));
     }
     const Philox random = philox(static_cast<std::uint64_t>(index), 0x73616d706c65, options.seed);
-    const std::int64_t next = draw(std::move(last), options.temperature, options.top_k,
-                                   to_unit_interval(random.word[0]));
+    const std::int64_t next =
+        draw(std::move(last), options.temperature, options.top_k, to_unit_interval(random.word[0]));
     tokens.push_back(next);
     emit(next);
   }
