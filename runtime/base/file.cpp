@@ -1,6 +1,5 @@
 #include "runtime/base/file.h"
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -44,16 +43,15 @@ std::string reason_of(int error) {
   return std::generic_category().message(error) + cure_of(error);
 }
 
-// A file that did not exist before. The number keeps the writers of one process apart; a name
-// left by a dead process with the same id is passed over.
+// A file that did not exist before: names in use, by another writer of this process or left by a
+// dead one, are passed over.
 File create_temporary(const std::filesystem::path& path) {
   std::error_code unreadable;  // creating the file says why
   check<IoError>(!std::filesystem::is_directory(path, unreadable),
                  "{}: cannot write a file there: it is a folder", path.string());
-  static std::atomic<std::uint64_t> next_number = 0;
-  while (true) {
+  for (std::uint64_t number = 0;; ++number) {
     std::filesystem::path temporary = path;
-    temporary += fmt::format(".tmp-{}-{}", ::getpid(), next_number++);
+    temporary += fmt::format(".tmp-{}-{}", ::getpid(), number);
     if (std::optional<File> file = File::create(temporary)) {
       return std::move(*file);
     }

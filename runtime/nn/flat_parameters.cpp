@@ -79,7 +79,7 @@ FlatParameters::FlatParameters(Module& module, const Options& options)
 void FlatParameters::pack(const std::vector<Parameter>& parameters,
                           const std::vector<std::vector<std::string>>& adjacent, bool trainable) {
   const auto sets = in_sets(parameters, adjacent, trainable);
-  std::vector<optim::Segment> segments;
+  std::vector<Segment> segments;
   std::vector<const Parameter*> order;
   std::int64_t end = 0;
   for (const auto& set : sets) {
@@ -102,7 +102,7 @@ void FlatParameters::pack(const std::vector<Parameter>& parameters,
       compute_dtype_ == options_.dtype
           ? buffer.parameters
           : Tensor::zeros({end}, compute_dtype_, options_.device, MemoryCategory::Parameter);
-  optim::FlatChunk* chunk = nullptr;
+  FlatChunk* chunk = nullptr;
   if (trainable) {
     chunk = &chunks_.emplace_back();
     chunk->parameters = buffer.parameters;
@@ -116,7 +116,7 @@ void FlatParameters::pack(const std::vector<Parameter>& parameters,
 }
 
 void FlatParameters::attach(const Parameter& parameter, const Buffer& buffer,
-                            const optim::Segment& segment, optim::FlatChunk* chunk) {
+                            const Segment& segment, FlatChunk* chunk) {
   const Shape shape = parameter.tensor->shape();
   const auto window = [&](const Tensor& flat) {
     return flat.alias(shape, Strides::contiguous(shape), segment.begin);
@@ -153,8 +153,8 @@ void FlatParameters::zero_grad() {
 
 void FlatParameters::mark_active_segments() {
   auto slot = slots_.begin();
-  for (optim::FlatChunk& chunk : chunks_) {
-    for (optim::Segment& segment : chunk.segments) {
+  for (FlatChunk& chunk : chunks_) {
+    for (Segment& segment : chunk.segments) {
       segment.active = (*slot++)->written;
     }
   }

@@ -7,8 +7,8 @@
 
 #include "runtime/autograd/gradient_slot.h"
 #include "runtime/autograd/parameter_owner.h"
+#include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
-#include "runtime/optim/flat_chunk.h"
 
 namespace fsdptrain::nn {
 
@@ -34,7 +34,7 @@ class FlatParameters final : public autograd::ParameterOwner {
 
   // For an optimizer: flat parameters with gradients and their segments. Bump the epoch after
   // changing values.
-  std::vector<optim::FlatChunk>& chunks() { return chunks_; }
+  std::vector<FlatChunk>& chunks() { return chunks_; }
 
   // One parameter by name, in `dtype`, for reading and for loading: a window on the flat buffer.
   struct Named {
@@ -65,13 +65,13 @@ class FlatParameters final : public autograd::ParameterOwner {
   // Packs the parameters that are trainable, or those that are not.
   void pack(const std::vector<Parameter>& parameters,
             const std::vector<std::vector<std::string>>& adjacent, bool trainable);
-  void attach(const Parameter& parameter, const Buffer& buffer, const optim::Segment& segment,
-              optim::FlatChunk* chunk);
+  void attach(const Parameter& parameter, const Buffer& buffer, const Segment& segment,
+              FlatChunk* chunk);
 
   Options options_;
   DType compute_dtype_;
   std::vector<Buffer> buffers_;
-  std::vector<optim::FlatChunk> chunks_;
+  std::vector<FlatChunk> chunks_;
   // Slots of the trainable parameters, chunk by chunk in the order of the segments.
   std::vector<std::shared_ptr<autograd::GradientSlot>> slots_;
   std::vector<Named> named_;

@@ -6,8 +6,8 @@
 
 namespace fsdptrain::optim {
 
-AdamW::AdamW(const std::vector<FlatChunk>& chunks, const Options& options) : options_(options) {
-  for (const FlatChunk& chunk : chunks) {
+AdamW::AdamW(const std::vector<nn::FlatChunk>& chunks, const Options& options) : options_(options) {
+  for (const nn::FlatChunk& chunk : chunks) {
     const Tensor& p = chunk.parameters;
     exp_avg_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer));
     exp_avg_sq_.push_back(
@@ -15,12 +15,12 @@ AdamW::AdamW(const std::vector<FlatChunk>& chunks, const Options& options) : opt
   }
 }
 
-void AdamW::step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
+void AdamW::step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
   const View scale = gradient_scale.defined() ? gradient_scale.view() : View{};
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    FlatChunk& chunk = chunks[i];
+    nn::FlatChunk& chunk = chunks[i];
     std::vector<kernels::AdamwSegment> updates;
-    for (Segment& segment : chunk.segments) {
+    for (nn::Segment& segment : chunk.segments) {
       if (!segment.active) {
         continue;
       }

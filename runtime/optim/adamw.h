@@ -16,9 +16,9 @@ class AdamW final : public Optimizer {
     double weight_decay = 0.01;
   };
 
-  AdamW(const std::vector<FlatChunk>& chunks, const Options& options);
+  AdamW(const std::vector<nn::FlatChunk>& chunks, const Options& options);
 
-  void step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) override;
+  void step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) override;
   std::vector<State> states() const override;
 
  private:

@@ -4,12 +4,12 @@
 
 namespace fsdptrain::optim {
 
-Tensor gradient_norm(const std::vector<FlatChunk>& chunks) {
+Tensor gradient_norm(const std::vector<nn::FlatChunk>& chunks) {
   const Device device = chunks.empty() ? Device::cpu() : chunks.front().gradients.device();
   const Tensor norm = Tensor::zeros({1}, DType::Float64, device);
-  for (const FlatChunk& chunk : chunks) {
+  for (const nn::FlatChunk& chunk : chunks) {
     std::vector<kernels::Range> ranges;
-    for (const Segment& segment : chunk.segments) {
+    for (const nn::Segment& segment : chunk.segments) {
       if (segment.active) {
         ranges.push_back({segment.begin, segment.end});
       }

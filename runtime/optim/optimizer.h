@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/optim/flat_chunk.h"
+#include "runtime/nn/flat_chunk.h"
 
 namespace fsdptrain::optim {
 
@@ -26,14 +26,15 @@ class Optimizer {
   // One step with the chunks' gradients times `gradient_scale` (a float64 tensor of one element
   // on the chunks' device, from clip_factor(); undefined: 1). The same chunks every time; their
   // active segments count the step. The caller bumps the epoch of the parameters' owner.
-  virtual void step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) = 0;
+  virtual void step(std::vector<nn::FlatChunk>& chunks, double lr,
+                    const Tensor& gradient_scale) = 0;
 
   virtual std::vector<State> states() const = 0;
 };
 
 // The square root of the sum of squares of all active gradients, in fixed blocks and a fixed
 // tree: float64, one element, on the chunks' device.
-Tensor gradient_norm(const std::vector<FlatChunk>& chunks);
+Tensor gradient_norm(const std::vector<nn::FlatChunk>& chunks);
 
 // min(1, max_norm / (norm + 1e-6)), NaN for a norm of NaN, on the device of `norm`.
 Tensor clip_factor(const Tensor& norm, double max_norm);

@@ -4,22 +4,22 @@
 
 namespace fsdptrain::optim {
 
-Sgd::Sgd(const std::vector<FlatChunk>& chunks, const Options& options) : options_(options) {
+Sgd::Sgd(const std::vector<nn::FlatChunk>& chunks, const Options& options) : options_(options) {
   if (options.momentum == 0) {
     return;
   }
-  for (const FlatChunk& chunk : chunks) {
+  for (const nn::FlatChunk& chunk : chunks) {
     const Tensor& p = chunk.parameters;
     momentum_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer));
   }
 }
 
-void Sgd::step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
+void Sgd::step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
   const View scale = gradient_scale.defined() ? gradient_scale.view() : View{};
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    FlatChunk& chunk = chunks[i];
+    nn::FlatChunk& chunk = chunks[i];
     std::vector<kernels::SgdSegment> updates;
-    for (Segment& segment : chunk.segments) {
+    for (nn::Segment& segment : chunk.segments) {
       if (segment.active) {
         ++segment.step;
         updates.push_back({segment.begin, segment.end, lr * segment.lr_scale,

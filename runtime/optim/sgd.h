@@ -14,9 +14,9 @@ class Sgd final : public Optimizer {
     double weight_decay = 0;
   };
 
-  Sgd(const std::vector<FlatChunk>& chunks, const Options& options);
+  Sgd(const std::vector<nn::FlatChunk>& chunks, const Options& options);
 
-  void step(std::vector<FlatChunk>& chunks, double lr, const Tensor& gradient_scale) override;
+  void step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) override;
   std::vector<State> states() const override;
 
  private:

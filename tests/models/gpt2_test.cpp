@@ -111,7 +111,7 @@ TEST_SUITE("models/gpt2") {
     const Golden golden("gpt2_tiny.adamw.safetensors");
     GoldenModel golden_model(initial, DType::Float64);
     auto& parameters = golden_model.parameters;
-    for (optim::Segment& segment : parameters.chunks().front().segments) {
+    for (nn::Segment& segment : parameters.chunks().front().segments) {
       const bool is_matrix = parameters.find(segment.name).values.dims() >= 2;
       CHECK(segment.decay == is_matrix);
     }

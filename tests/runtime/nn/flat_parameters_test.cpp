@@ -56,8 +56,8 @@ class Net final : public Module {
   }
 };
 
-const optim::Segment& segment_of(FlatParameters& owner, const std::string& name) {
-  for (const optim::Segment& segment : owner.chunks().at(0).segments) {
+const nn::Segment& segment_of(FlatParameters& owner, const std::string& name) {
+  for (const nn::Segment& segment : owner.chunks().at(0).segments) {
     if (segment.name == name) {
       return segment;
     }
@@ -76,9 +76,9 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     Net net;
     FlatParameters owner(net, {.compute_dtype = {}, .seed = 3});
     REQUIRE(owner.chunks().size() == 1);
-    const optim::FlatChunk& chunk = owner.chunks()[0];
+    const nn::FlatChunk& chunk = owner.chunks()[0];
     std::vector<std::string> names;
-    for (const optim::Segment& segment : chunk.segments) {
+    for (const nn::Segment& segment : chunk.segments) {
       names.push_back(segment.name);
     }
     CHECK(names == std::vector<std::string>{"q", "k", "v", "unused", "fc.weight", "fc.bias"});
@@ -122,7 +122,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
   TEST_CASE("gradients are written into the flat buffer, and gaps stay zero over steps") {
     Net net;
     FlatParameters owner(net, {});
-    optim::FlatChunk& chunk = owner.chunks()[0];
+    nn::FlatChunk& chunk = owner.chunks()[0];
     optim::AdamW optimizer(owner.chunks(), {});
     const std::vector<double> unused = net.unused.to_vector();
     for (int step = 0; step < 3; ++step) {
@@ -142,7 +142,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK(segment_of(owner, "k").step == 3);
     CHECK(segment_of(owner, "unused").step == 0);
     std::vector<bool> owned(static_cast<std::size_t>(chunk.parameters.numel()));
-    for (const optim::Segment& segment : chunk.segments) {
+    for (const nn::Segment& segment : chunk.segments) {
       std::fill(owned.begin() + segment.begin, owned.begin() + segment.end, true);
     }
     std::int64_t gaps = 0;

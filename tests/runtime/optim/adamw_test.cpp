@@ -20,16 +20,16 @@ using testing::set_gradients;
 // The algorithm of arXiv 1711.05101 as PyTorch writes it, one element at a time in double.
 class NaiveAdamW {
  public:
-  NaiveAdamW(const FlatChunk& chunk, const AdamW::Options& options)
+  NaiveAdamW(const nn::FlatChunk& chunk, const AdamW::Options& options)
       : parameters(chunk.parameters.to_vector()),
         options_(options),
         m_(parameters.size()),
         v_(parameters.size()),
         steps_(chunk.segments.size()) {}
 
-  void step(const FlatChunk& chunk, double lr, double scale) {
+  void step(const nn::FlatChunk& chunk, double lr, double scale) {
     for (std::size_t s = 0; s < chunk.segments.size(); ++s) {
-      const Segment& segment = chunk.segments[s];
+      const nn::Segment& segment = chunk.segments[s];
       if (!segment.active) {
         continue;
       }
@@ -68,7 +68,7 @@ constexpr AdamW::Options kOptions{.beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weig
 TEST_SUITE("runtime/optim/adamw") {
   TEST_CASE_TEMPLATE("five steps equal the formula in double", T, float, double) {
     testing::for_each_isa([] {
-      std::vector<FlatChunk> chunks{chunk_of(13, kDTypeOf<T>, 1), chunk_of(1, kDTypeOf<T>, 2)};
+      std::vector<nn::FlatChunk> chunks{chunk_of(13, kDTypeOf<T>, 1), chunk_of(1, kDTypeOf<T>, 2)};
       AdamW optimizer(chunks, kOptions);
       std::vector<NaiveAdamW> naive{{chunks[0], kOptions}, {chunks[1], kOptions}};
       for (std::uint64_t step = 0; step < 5; ++step) {
@@ -95,7 +95,7 @@ TEST_SUITE("runtime/optim/adamw") {
   }
 
   TEST_CASE("an inactive segment and the gaps keep every bit") {
-    std::vector<FlatChunk> chunks{chunk_of(13, DType::Float32, 1)};
+    std::vector<nn::FlatChunk> chunks{chunk_of(13, DType::Float32, 1)};
     AdamW optimizer(chunks, kOptions);
     set_gradients(chunks[0], 5);
     // Garbage that nobody may read.
@@ -116,7 +116,7 @@ TEST_SUITE("runtime/optim/adamw") {
   TEST_CASE("states are named, as long as their chunk and counted as optimizer memory") {
     const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
     const std::int64_t before = counters.live_of(MemoryCategory::Optimizer);
-    const std::vector<FlatChunk> chunks{chunk_of(1000, DType::Float32, 1)};
+    const std::vector<nn::FlatChunk> chunks{chunk_of(1000, DType::Float32, 1)};
     const AdamW optimizer(chunks, {});
     const std::vector<State> states = optimizer.states();
     REQUIRE(states.size() == 2);
@@ -129,10 +129,10 @@ TEST_SUITE("runtime/optim/adamw") {
   }
 
   TEST_CASE("large segments give the same bits for any number of threads") {
-    std::vector<FlatChunk> original{chunk_of(70001, DType::Float32, 1)};
+    std::vector<nn::FlatChunk> original{chunk_of(70001, DType::Float32, 1)};
     set_gradients(original[0], 2);
     testing::check_same_bits([&] {
-      std::vector<FlatChunk> chunks = original;
+      std::vector<nn::FlatChunk> chunks = original;
       chunks[0].parameters = ops::clone(original[0].parameters);
       AdamW optimizer(chunks, {});
       optimizer.step(chunks, 0.01, {});

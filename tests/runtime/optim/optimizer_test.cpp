@@ -15,10 +15,10 @@ namespace {
 using testing::chunk_of;
 using testing::set_gradients;
 
-double naive_norm(const std::vector<FlatChunk>& chunks) {
+double naive_norm(const std::vector<nn::FlatChunk>& chunks) {
   long double sum = 0;
-  for (const FlatChunk& chunk : chunks) {
-    for (const Segment& segment : chunk.segments) {
+  for (const nn::FlatChunk& chunk : chunks) {
+    for (const nn::Segment& segment : chunk.segments) {
       for (std::int64_t i = segment.begin; segment.active && i < segment.end; ++i) {
         const long double value = chunk.gradients.item(i);
         sum += value * value;
@@ -36,7 +36,7 @@ TEST_SUITE("runtime/optim/optimizer") {
       for (const DType dtype : {DType::Float32, DType::Float64}) {
         for (const std::int64_t length : {0, 1, 8, 13, 40009}) {
           CAPTURE(length);
-          std::vector<FlatChunk> chunks{chunk_of(length, dtype, 1), chunk_of(3, dtype, 2)};
+          std::vector<nn::FlatChunk> chunks{chunk_of(length, dtype, 1), chunk_of(3, dtype, 2)};
           set_gradients(chunks[0], 1);
           set_gradients(chunks[1], 2);
           CHECK(gradient_norm(chunks).item() == doctest::Approx(naive_norm(chunks)).epsilon(1e-14));
@@ -50,7 +50,7 @@ TEST_SUITE("runtime/optim/optimizer") {
 
   TEST_CASE("the norm of nothing is 0, and squares beyond float32 count") {
     CHECK(gradient_norm({}).item() == 0);
-    std::vector<FlatChunk> chunks{chunk_of(3, DType::Float32, 1)};
+    std::vector<nn::FlatChunk> chunks{chunk_of(3, DType::Float32, 1)};
     CHECK(gradient_norm(chunks).item() == 0);
     chunks[0].gradients.set_item(7, 3e30);
     chunks[0].gradients.set_item(17, 4e30);
@@ -62,7 +62,7 @@ TEST_SUITE("runtime/optim/optimizer") {
   }
 
   TEST_CASE("the norm has the same bits for any number of threads") {
-    std::vector<FlatChunk> chunks{chunk_of(100003, DType::Float32, 1)};
+    std::vector<nn::FlatChunk> chunks{chunk_of(100003, DType::Float32, 1)};
     set_gradients(chunks[0], 3);
     testing::check_same_bits([&] { return std::vector<Tensor>{gradient_norm(chunks)}; });
   }
@@ -82,7 +82,7 @@ TEST_SUITE("runtime/optim/optimizer") {
 
   TEST_CASE("norm and clipping on meta count the same bytes") {
     testing::check_same_memory([](Device device) {
-      FlatChunk chunk;
+      nn::FlatChunk chunk;
       chunk.parameters = Tensor::zeros({100000}, DType::Float32, device);
       chunk.gradients = Tensor::zeros({100000}, DType::Float32, device);
       chunk.segments = {{.name = "w", .begin = 0, .end = 100000}};

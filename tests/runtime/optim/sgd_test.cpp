@@ -23,8 +23,8 @@ TEST_SUITE("runtime/optim/sgd") {
         CAPTURE(momentum);
         CAPTURE(weight_decay);
         testing::for_each_isa([&] {
-          std::vector<FlatChunk> chunks{chunk_of(13, kDTypeOf<T>, 1)};
-          FlatChunk& chunk = chunks[0];
+          std::vector<nn::FlatChunk> chunks{chunk_of(13, kDTypeOf<T>, 1)};
+          nn::FlatChunk& chunk = chunks[0];
           Sgd optimizer(chunks, {.momentum = momentum, .weight_decay = weight_decay});
           std::vector<double> p = chunk.parameters.to_vector();
           std::vector<double> b(p.size());
@@ -33,7 +33,7 @@ TEST_SUITE("runtime/optim/sgd") {
             chunk.segments[0].active = step != 1;
             const double scale = step == 2 ? 0.5 : 1.0;
             optimizer.step(chunks, 0.1, step == 2 ? Tensor::of({scale}, DType::Float64) : Tensor());
-            for (const Segment& segment : chunk.segments) {
+            for (const nn::Segment& segment : chunk.segments) {
               for (std::int64_t at = segment.begin; segment.active && at < segment.end; ++at) {
                 const auto i = static_cast<std::size_t>(at);
                 const double g =
@@ -56,8 +56,8 @@ TEST_SUITE("runtime/optim/sgd") {
   }
 
   TEST_CASE("there is a momentum state only where there is momentum") {
-    const std::vector<FlatChunk> chunks{chunk_of(3, DType::Float32, 1),
-                                        chunk_of(4, DType::Float32, 1)};
+    const std::vector<nn::FlatChunk> chunks{chunk_of(3, DType::Float32, 1),
+                                            chunk_of(4, DType::Float32, 1)};
     CHECK(Sgd(chunks, {}).states().empty());
     const Sgd optimizer(chunks, {.momentum = 0.5});
     REQUIRE(optimizer.states().size() == 2);

@@ -6,7 +6,7 @@
 
 #include "runtime/tensor/tensor.h"
 
-namespace fsdptrain::optim {
+namespace fsdptrain::nn {
 
 // A parameter's place in a flat buffer and how an optimizer treats it.
 struct Segment {
@@ -29,4 +29,4 @@ struct FlatChunk {
   std::vector<Segment> segments;
 };
 
-}  // namespace fsdptrain::optim
+}  // namespace fsdptrain::nn
