@@ -21,7 +21,7 @@ std::unique_ptr<models::Decoder> build_model(const ModelConfig& config) {
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
-                                                  const std::vector<optim::FlatChunk>& chunks) {
+                                                  const std::vector<nn::FlatChunk>& chunks) {
   if (config.name == "sgd") {
     return std::make_unique<optim::Sgd>(
         chunks,

@@ -4,6 +4,7 @@
 
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"
+#include "runtime/nn/flat_chunk.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
 #include "tools/config.h"
@@ -15,7 +16,7 @@ namespace fsdptrain::tools {
 std::unique_ptr<models::Decoder> build_model(const ModelConfig& config);
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
-                                                  const std::vector<optim::FlatChunk>& chunks);
+                                                  const std::vector<nn::FlatChunk>& chunks);
 
 optim::LrSchedule build_schedule(const Config& config);
 
