@@ -1,6 +1,7 @@
 #include "tools/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ std::string progress_line(const std::string& what, std::uint64_t done_bytes,
   // A file may have grown since its size was taken.
   const auto total = static_cast<double>(std::max({total_bytes, done_bytes, std::uint64_t{1}}));
   const double rate = done / std::max(seconds, 1e-9);
-  const auto left = rate > 0 ? static_cast<std::int64_t>((total - done) / rate + 0.5) : 0;
+  const auto left = rate > 0 ? std::llround((total - done) / rate) : 0LL;
   return fmt::format("{}: {:.0f} % of {:.1f} MB, {:.1f} MB/s, {}:{:02} left", what,
                      100 * done / total, total / 1e6, rate / 1e6, left / 60, left % 60);
 }
