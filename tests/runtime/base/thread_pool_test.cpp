@@ -36,6 +36,7 @@ void visit(void* context, std::int64_t index, int thread) {
   std::atomic<int>& users = region.users[static_cast<std::size_t>(thread)];
   region.faults += users.fetch_add(1) != 0;
   ++region.runs[static_cast<std::size_t>(index)];
+  std::this_thread::yield();
   users.fetch_sub(1);
 }
 
