@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <numeric>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {
@@ -18,21 +18,6 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr std::uint64_t kLengthBytes = 8;
 
 using NameIndex = std::map<std::string, std::size_t, std::less<>>;
-
-// Single-character edits between two names (Levenshtein).
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 // The three names in `index` most like `name`, for a message.
 std::string nearest_names(const NameIndex& index, std::string_view name) {

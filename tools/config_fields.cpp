@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <numeric>
 
+#include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
 #include "tools/model_presets.h"
 
@@ -80,21 +80,6 @@ std::vector<Field> make_fields() {
       {"log", "every", "steps between lines of the log", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
   };
   // clang-format on
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 std::string float_text(double value) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "runtime/nn/module.h"
-#include "runtime/ops/loss.h"
+#include "runtime/ops/linear_cross_entropy.h"
 
 namespace fsdptrain::models {
 
