@@ -3,7 +3,8 @@
 #include "kernels/functors/variant.h"
 #include "runtime/base/view.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // Calls fn with the indices as const std::int64_t* or const std::int32_t*.
 template <class Fn>
@@ -15,4 +16,5 @@ FSDPTRAIN_HOST_DEVICE void dispatch_indices(const View& indices, const Fn& fn) {
   }
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

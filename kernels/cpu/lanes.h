@@ -6,7 +6,8 @@
 // Reductions in a fixed order: elements go to fixed lanes and lanes, like blocks, are combined in
 // a fixed tree, so that loops vectorise and bits do not depend on the variant's vector width or
 // the number of threads.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 inline constexpr int kLanes = 16;
 // Elements that one task should cover at least, to hide what it costs to start it.
@@ -73,4 +74,5 @@ FSDPTRAIN_HOST_DEVICE void parallel_units(const Launch& launch, std::int64_t uni
   });
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

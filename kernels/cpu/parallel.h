@@ -5,7 +5,8 @@
 #include "kernels/functors/variant.h"
 #include "runtime/base/view.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 inline constexpr Isa kIsa = Isa::FSDPTRAIN_VARIANT_ISA;
 
@@ -47,4 +48,5 @@ FSDPTRAIN_HOST_DEVICE void parallel_blocks(const Launch& launch, std::int64_t co
                [&](std::int64_t index) { body(index * block, min(count, (index + 1) * block)); });
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

@@ -5,7 +5,8 @@
 
 // Sums over the rows of dense arrays: blocks of kSumRows rows by kColumnTile columns, combined in
 // a binary tree.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // out (+)= sum / divisor, in out's op-math type.
 template <class To, class V>
@@ -63,4 +64,5 @@ FSDPTRAIN_HOST_DEVICE void sum_row_blocks(const Launch& launch, To* out, const R
   }
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

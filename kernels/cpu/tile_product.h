@@ -6,7 +6,8 @@
 #include "kernels/functors/math.h"
 
 // Products of small matrices that lie in scratch: what flash attention is made of.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // One vector register. Arithmetic on it is written lane by lane, because that is the only form
 // in which fma is explicit; the compiler joins the lanes.
@@ -125,4 +126,5 @@ FSDPTRAIN_HOST_DEVICE void product(T* c, std::int64_t c_stride, std::int64_t row
   }
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

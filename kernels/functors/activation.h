@@ -4,7 +4,8 @@
 #include "kernels/functors/tags.h"
 
 // apply(tag, inputs...): transcendental functions, activations and their derivatives.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 template <class T>
 FSDPTRAIN_HOST_DEVICE T apply(Exp, T x) {
@@ -72,4 +73,5 @@ FSDPTRAIN_HOST_DEVICE T apply(GeluTanhBackward, T dy, T x) {
   return dy * T(0.5) * math::fma(x * math::fma(-t, t, T(1)), slope, T(1) + t);
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

@@ -5,7 +5,8 @@
 #include "kernels/functors/tags.h"
 
 // apply(tag, inputs...): the formulas of arithmetic, comparison and selection.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // Integers wrap modulo 2^n; unsigned arithmetic says so without undefined behaviour.
 template <class T>
@@ -147,4 +148,5 @@ FSDPTRAIN_HOST_DEVICE T apply(Where, std::uint8_t condition, T a, T b) {
   return condition != 0 ? a : b;
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

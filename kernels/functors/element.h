@@ -7,7 +7,8 @@
 
 // How kernels read and write elements: 16-bit floats are widened on load and rounded on store,
 // so that no formula mentions them.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // The type a formula computes with: float for float and the 16-bit floats, else the type itself.
 template <class T>
@@ -64,4 +65,5 @@ inline constexpr bool kIsInteger<std::uint16_t> = true;
 template <>
 inline constexpr bool kIsInteger<std::uint8_t> = true;
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

@@ -5,7 +5,9 @@
 #include "kernels/functors/variant.h"
 
 // What the elementary functions are made of.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
+namespace math {
 
 // One rounding where the hardware has it, else a product and a sum: libm's software fma costs
 // more than a hundred times as much.
@@ -93,4 +95,6 @@ FSDPTRAIN_HOST_DEVICE T polynomial(T x, T c0, Rest... rest) {
   return fma(x, polynomial(x, rest...), c0);
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math
+}  // namespace math
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

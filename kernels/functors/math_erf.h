@@ -2,7 +2,9 @@
 
 #include "kernels/functors/math_exp.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
+namespace math {
 
 // erf(x) / x - 1, over z = x^2, for |x| <= 1, with erf to 2^-29 (float), 2^-62 (double).
 FSDPTRAIN_HOST_DEVICE float erf_tail(float z) {
@@ -48,4 +50,6 @@ FSDPTRAIN_HOST_DEVICE T erf(T x) {
   return magnitude <= T(1) ? small : copy_sign(large, x);
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math
+}  // namespace math
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

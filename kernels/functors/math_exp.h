@@ -3,7 +3,9 @@
 #include "kernels/functors/math_core.h"
 
 // exp, log and tanh.
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
+namespace math {
 
 // ln 2 in two parts; the first has enough trailing zeros that k * kHigh is exact for every
 // exponent k.
@@ -135,4 +137,6 @@ FSDPTRAIN_HOST_DEVICE T tanh(T x) {
   return copy_sign(magnitude <= T(0.55) ? small : large, x);
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT::math
+}  // namespace math
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

@@ -2,7 +2,8 @@
 
 #include "kernels/functors/math.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // The largest of some values and the sum of exp(value - max) over them, gathered piece by piece
 // (Milakov and Gimelshein, arXiv 1805.02867). {} is no value at all. NaN and +infinity make the
@@ -26,4 +27,5 @@ FSDPTRAIN_HOST_DEVICE OnlineSoftmax<T> combine(OnlineSoftmax<T> a, OnlineSoftmax
   return {max, a.sum * math::exp(a.max - shift) + b.sum * math::exp(b.max - shift)};
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

@@ -5,7 +5,8 @@
 #include "kernels/functors/variant.h"
 #include "runtime/base/view.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // Views of one shape as an outer index space and an inner row, neighbouring dimensions merged
 // where every operand allows it.
@@ -60,4 +61,5 @@ FSDPTRAIN_HOST_DEVICE StridedLoop<operands> make_loop(const View* const (&views)
   return loop;
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels

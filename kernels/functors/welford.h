@@ -2,7 +2,8 @@
 
 #include "kernels/functors/variant.h"
 
-namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT {
+namespace fsdptrain::kernels {
+inline namespace FSDPTRAIN_VARIANT {
 
 // Mean and sum of squared deviations of some values, gathered piece by piece (Chan, Golub and
 // LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
@@ -22,4 +23,5 @@ FSDPTRAIN_HOST_DEVICE Welford<T> combine(Welford<T> a, Welford<T> b) {
   return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
 }
 
-}  // namespace fsdptrain::kernels::inline FSDPTRAIN_VARIANT
+}  // namespace FSDPTRAIN_VARIANT
+}  // namespace fsdptrain::kernels
