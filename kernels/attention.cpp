@@ -1,6 +1,6 @@
 #include "kernels/attention.h"
 
-#include "kernels/cuda/missing.h"
+#include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
 namespace {
@@ -23,16 +23,8 @@ void attention_forward(const Launch& launch, const AttentionForward& args) {
   const View& q = args.q_BTHD;
   const Allocation scratch =
       allocate_scratch(launch, attention_forward_scratch(round_up(q.sizes[3], kAttentionPad)), q);
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::attention_forward<isa>(launch, args, scratch.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("attention");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "attention",
+         [&]<Isa isa>() { cpu::attention_forward<isa>(launch, args, scratch.data()); });
 }
 
 void attention_backward(const Launch& launch, const AttentionBackward& args) {
@@ -42,16 +34,8 @@ void attention_backward(const Launch& launch, const AttentionBackward& args) {
                        attention_backward_scratch(round_up(args.k_BSHD.sizes[1], kAttentionBlock),
                                                   round_up(q.sizes[3], kAttentionPad)),
                        q);
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::attention_backward<isa>(launch, args, scratch.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("attention");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "attention",
+         [&]<Isa isa>() { cpu::attention_backward<isa>(launch, args, scratch.data()); });
 }
 
 }  // namespace fsdptrain::kernels

@@ -1,40 +1,19 @@
 #include "kernels/copy.h"
 
-#include "kernels/cuda/missing.h"
+#include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
 
 void copy(const Launch& launch, const View& out, const View& in) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::copy<isa>(launch, out, in); });
-    case DeviceType::Cuda:
-      cuda::missing("copy");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "copy", [&]<Isa isa>() { cpu::copy<isa>(launch, out, in); });
 }
 
 void accumulate(const Launch& launch, const View& out, const View& in) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::accumulate<isa>(launch, out, in); });
-    case DeviceType::Cuda:
-      cuda::missing("accumulate");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "accumulate", [&]<Isa isa>() { cpu::accumulate<isa>(launch, out, in); });
 }
 
 void fill(const Launch& launch, const View& out, double value) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::fill<isa>(launch, out, value); });
-    case DeviceType::Cuda:
-      cuda::missing("fill");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "fill", [&]<Isa isa>() { cpu::fill<isa>(launch, out, value); });
 }
 
 }  // namespace fsdptrain::kernels

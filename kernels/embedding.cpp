@@ -1,20 +1,13 @@
 #include "kernels/embedding.h"
 
-#include "kernels/cuda/missing.h"
+#include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
 
 void embedding(const Launch& launch, const View& out, const View& table, const View& indices,
                const EmbeddingShape& shape) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(
-          launch.isa, [&]<Isa isa>() { cpu::embedding<isa>(launch, out, table, indices, shape); });
-    case DeviceType::Cuda:
-      cuda::missing("embedding");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "embedding",
+         [&]<Isa isa>() { cpu::embedding<isa>(launch, out, table, indices, shape); });
 }
 
 void embedding_backward(const Launch& launch, const View& dtable, const View& dy,
@@ -23,16 +16,9 @@ void embedding_backward(const Launch& launch, const View& dtable, const View& dy
   const auto entries = static_cast<std::size_t>(shape.positions + shape.rows + 1);
   const Allocation order =
       launch.allocator->allocate(entries * sizeof(std::int64_t), MemoryCategory::Workspace);
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::embedding_backward<isa>(launch, dtable, dy, indices, shape, accumulate, order.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("embedding_backward");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "embedding_backward", [&]<Isa isa>() {
+    cpu::embedding_backward<isa>(launch, dtable, dy, indices, shape, accumulate, order.data());
+  });
 }
 
 }  // namespace fsdptrain::kernels

@@ -4,7 +4,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/matmul_scratch.h"
-#include "kernels/cuda/missing.h"
+#include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
 namespace {
@@ -89,16 +89,8 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
     scratch = launch.allocator->allocate(static_cast<std::size_t>(floats) * sizeof(float),
                                          MemoryCategory::Workspace);
   }
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::matmul<isa>(launch, out, a, b, beta, scratch.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("matmul");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "matmul",
+         [&]<Isa isa>() { cpu::matmul<isa>(launch, out, a, b, beta, scratch.data()); });
 }
 
 }  // namespace fsdptrain::kernels

@@ -1,6 +1,6 @@
 #include "kernels/reduce.h"
 
-#include "kernels/cuda/missing.h"
+#include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
 
@@ -18,16 +18,8 @@ void sum(const Launch& launch, const View& out, const View& in, const ReduceShap
          const SumOptions& options) {
   const Allocation partials =
       allocate_partials(launch, shape, shape.inner == 1 ? kSumBlock : kSumRows);
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::sum<isa>(launch, out, in, shape, options, partials.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("sum");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "sum",
+         [&]<Isa isa>() { cpu::sum<isa>(launch, out, in, shape, options, partials.data()); });
 }
 
 void sum_of_squares(const Launch& launch, const View& out, const View& in) {
@@ -36,38 +28,16 @@ void sum_of_squares(const Launch& launch, const View& out, const View& in) {
     numel *= in.sizes[dim];
   }
   const Allocation partials = allocate_partials(launch, {.reduced = numel}, kSumBlock);
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::sum_of_squares<isa>(launch, out, in, partials.data());
-      });
-    case DeviceType::Cuda:
-      cuda::missing("sum_of_squares");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "sum_of_squares",
+         [&]<Isa isa>() { cpu::sum_of_squares<isa>(launch, out, in, partials.data()); });
 }
 
 void max(const Launch& launch, const View& out, const View& in, const ReduceShape& shape) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::max<isa>(launch, out, in, shape); });
-    case DeviceType::Cuda:
-      cuda::missing("max");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "max", [&]<Isa isa>() { cpu::max<isa>(launch, out, in, shape); });
 }
 
 void argmax(const Launch& launch, const View& out, const View& in, const ReduceShape& shape) {
-  switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::argmax<isa>(launch, out, in, shape); });
-    case DeviceType::Cuda:
-      cuda::missing("argmax");
-    case DeviceType::Meta:
-      return;
-  }
+  run_on(launch, "argmax", [&]<Isa isa>() { cpu::argmax<isa>(launch, out, in, shape); });
 }
 
 }  // namespace fsdptrain::kernels

@@ -5,6 +5,21 @@
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
+// The nearest float below or above x of which the last bit is set, or x itself if it is a float:
+// a later rounding to fewer bits then sees on which side of a tie x lies.
+FSDPTRAIN_HOST_DEVICE float round_to_odd(double x) {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  auto bits = __builtin_bit_cast(std::uint32_t, nearest);
+  // Inexact with an even last bit: one step towards x, whose magnitude lies above or below.
+  const bool even = (bits & 1u) == 0;
+  const bool away = (x > back) == (x > 0);
+  const std::uint32_t step = away ? bits + 1u : bits - 1u;
+  const bool inexact = x != back && x == x && (bits & 0x7fffffffu) < 0x7f800000u;
+  bits = inexact && even ? step : bits;
+  return __builtin_bit_cast(float, bits);
+}
+
 template <class To, class From>
 FSDPTRAIN_HOST_DEVICE To convert(From x) {
   const auto value = load(x);
@@ -20,6 +35,10 @@ FSDPTRAIN_HOST_DEVICE To convert(From x) {
     const bool inside = value >= lowest && value < limit;
     const To clamped = value >= limit ? kMax : (value < lowest ? kMin : To(0));
     return inside ? static_cast<To>(inside ? value : V(0)) : clamped;
+  } else if constexpr (sizeof(To) == 2 && !kIsInteger<To> && sizeof(value) >= 4 &&
+                       !__is_same(decltype(value), const float)) {
+    // To a 16-bit float by way of float: rounded once, because the first step rounds to odd.
+    return Store<To>::to(round_to_odd(static_cast<double>(value)));
   } else {
     return Store<To>::to(static_cast<OpMath<To>>(value));
   }

@@ -3,10 +3,18 @@
 #include <cmath>
 
 #include "kernels/optimizer.h"
+#include "runtime/base/error.h"
+#include "runtime/optim/chunk_checks.h"
 
 namespace fsdptrain::optim {
 
 AdamW::AdamW(const std::vector<nn::FlatChunk>& chunks, const Options& options) : options_(options) {
+  check_chunks("adamw", chunks);
+  check<ConfigError>(
+      options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1 &&
+          options.eps >= 0,
+      "adamw: beta1 and beta2 must be in [0, 1) and eps not negative, got {}, {}, {}",
+      options.beta1, options.beta2, options.eps);
   for (const nn::FlatChunk& chunk : chunks) {
     const Tensor& p = chunk.parameters;
     exp_avg_.push_back(Tensor::zeros(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer));
@@ -16,6 +24,7 @@ AdamW::AdamW(const std::vector<nn::FlatChunk>& chunks, const Options& options) :
 }
 
 void AdamW::step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
+  check_step("adamw", chunks, exp_avg_.size(), gradient_scale);
   const View scale = gradient_scale.defined() ? gradient_scale.view() : View{};
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     nn::FlatChunk& chunk = chunks[i];

@@ -1,10 +1,13 @@
 #include "runtime/optim/optimizer.h"
 
 #include "kernels/optimizer.h"
+#include "runtime/base/error.h"
+#include "runtime/optim/chunk_checks.h"
 
 namespace fsdptrain::optim {
 
 Tensor gradient_norm(const std::vector<nn::FlatChunk>& chunks) {
+  check_chunks("gradient_norm", chunks);
   const Device device = chunks.empty() ? Device::cpu() : chunks.front().gradients.device();
   const Tensor norm = Tensor::zeros({1}, DType::Float64, device);
   for (const nn::FlatChunk& chunk : chunks) {
@@ -21,6 +24,9 @@ Tensor gradient_norm(const std::vector<nn::FlatChunk>& chunks) {
 }
 
 Tensor clip_factor(const Tensor& norm, double max_norm) {
+  check<DTypeError>(
+      norm.defined() && norm.dtype() == DType::Float64 && norm.numel() == 1,
+      "clip_factor: the norm must be one float64, from gradient_norm() with {} as max", max_norm);
   const Tensor factor = Tensor::empty({1}, DType::Float64, norm.device());
   kernels::clip_factor(norm.launch(), factor.view(), norm.view(), max_norm);
   return factor;

@@ -15,7 +15,8 @@ struct State {
   Tensor values;
 };
 
-// Updates flat chunks in place, one kernel per chunk.
+// Updates flat chunks in place, one kernel per chunk. ShapeError, DTypeError or DeviceError for
+// chunks that do not fit each other or the optimizer (chunk_checks.h), before anything is written.
 class Optimizer {
  public:
   Optimizer() = default;
@@ -32,8 +33,8 @@ class Optimizer {
   virtual std::vector<State> states() const = 0;
 };
 
-// The square root of the sum of squares of all active gradients, in fixed blocks and a fixed
-// tree: float64, one element, on the chunks' device.
+// The square root of the sum of squares of all active gradients, in blocks of fixed size
+// that are added in order: float64, one element, on the chunks' device.
 Tensor gradient_norm(const std::vector<nn::FlatChunk>& chunks);
 
 // min(1, max_norm / (norm + 1e-6)), NaN for a norm of NaN, on the device of `norm`.

@@ -1,10 +1,13 @@
 #include "runtime/optim/sgd.h"
 
 #include "kernels/optimizer.h"
+#include "runtime/optim/chunk_checks.h"
 
 namespace fsdptrain::optim {
 
-Sgd::Sgd(const std::vector<nn::FlatChunk>& chunks, const Options& options) : options_(options) {
+Sgd::Sgd(const std::vector<nn::FlatChunk>& chunks, const Options& options)
+    : options_(options), num_chunks_(chunks.size()) {
+  check_chunks("sgd", chunks);
   if (options.momentum == 0) {
     return;
   }
@@ -15,6 +18,7 @@ Sgd::Sgd(const std::vector<nn::FlatChunk>& chunks, const Options& options) : opt
 }
 
 void Sgd::step(std::vector<nn::FlatChunk>& chunks, double lr, const Tensor& gradient_scale) {
+  check_step("sgd", chunks, num_chunks_, gradient_scale);
   const View scale = gradient_scale.defined() ? gradient_scale.view() : View{};
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     nn::FlatChunk& chunk = chunks[i];

@@ -21,6 +21,7 @@ class Sgd final : public Optimizer {
 
  private:
   Options options_;
+  std::size_t num_chunks_;
   // Empty where the momentum is 0.
   std::vector<Tensor> momentum_;
 };

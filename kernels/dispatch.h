@@ -1,0 +1,26 @@
+#pragma once
+
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/view.h"
+
+namespace fsdptrain::kernels {
+
+// The one switch over devices, but for map()'s. On the CPU it calls fn.template operator()<isa>()
+// with the variant of the launch; meta launches nothing; on CUDA, for kernels that are not
+// written for it yet, DeviceError naming `op`.
+template <class Fn>
+void run_on(const Launch& launch, const char* op, Fn&& fn) {
+  switch (launch.device.type) {
+    case DeviceType::Cpu:
+      dispatch_isa(launch.isa, std::forward<Fn>(fn));
+      return;
+    case DeviceType::Cuda:
+      fail<DeviceError>("{}: there is no CUDA kernel for it yet; run it on cpu", op);
+    case DeviceType::Meta:
+      return;
+  }
+}
+
+}  // namespace fsdptrain::kernels
