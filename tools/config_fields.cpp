@@ -183,8 +183,12 @@ std::span<const Field> config_fields() {
 }
 
 const Field* find_field(std::string_view key) {
+  const std::size_t dot = std::min(key.find('.'), key.size());
+  const std::string_view section = key.substr(0, dot);
+  const std::string_view name = key.substr(std::min(dot + 1, key.size()));
   const auto fields = config_fields();
-  const auto found = std::ranges::find_if(fields, [key](const Field& f) { return f.key() == key; });
+  const auto found = std::ranges::find_if(
+      fields, [&](const Field& field) { return field.section == section && field.name == name; });
   return found == fields.end() ? nullptr : &*found;
 }
 
