@@ -53,16 +53,19 @@ std::vector<std::vector<const Parameter*>> in_sets(
 }  // namespace
 
 FlatParameters::FlatParameters(Module& module, const Options& options)
-    : options_(options), compute_dtype_(options.compute_dtype.value_or(options.dtype)) {
+    : module_(module),
+      options_(options),
+      compute_dtype_(options.compute_dtype.value_or(options.dtype)) {
   const std::vector<Parameter> parameters = module.parameters();
   for (const Parameter& parameter : parameters) {
-    const auto& meta = parameter.tensor->autograd_meta();
-    check<AutogradError>(!meta || meta->owner == nullptr,
+    // Modules come without bytes: only an owner gives them some.
+    check<AutogradError>(parameter.tensor->storage()->released(),
                          "flat parameters: {} has an owner already", parameter.name);
   }
   const auto adjacent = module.adjacent_parameters();
   pack(parameters, adjacent, true);
   pack(parameters, adjacent, false);
+  attach();
   module.add_hooks({.pre_forward =
                         [this](Module::Tensors&) {
                           unshard();
@@ -73,7 +76,15 @@ FlatParameters::FlatParameters(Module& module, const Options& options)
                           end_invocation();
                           reshard();
                         },
-                    .forward_failed = [this] { end_invocation(); }});
+                    .forward_failed = [this] { end_invocation(); },
+                    .owner = this});
+}
+
+FlatParameters::~FlatParameters() {
+  module_.remove_hooks(this);
+  for (const Placed& placed : placed_) {
+    *placed.parameter = unplaced_parameter(placed.compute.shape());
+  }
 }
 
 void FlatParameters::pack(const std::vector<Parameter>& parameters,
@@ -111,31 +122,36 @@ void FlatParameters::pack(const std::vector<Parameter>& parameters,
     chunk->segments = segments;
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
-    attach(*order[i], buffer, segments[i], chunk);
+    place(*order[i], buffer, segments[i], chunk);
   }
 }
 
-void FlatParameters::attach(const Parameter& parameter, const Buffer& buffer,
-                            const Segment& segment, FlatChunk* chunk) {
+void FlatParameters::place(const Parameter& parameter, const Buffer& buffer, const Segment& segment,
+                           const FlatChunk* chunk) {
   const Shape shape = parameter.tensor->shape();
   const auto window = [&](const Tensor& flat) {
     return flat.alias(shape, Strides::contiguous(shape), segment.begin);
   };
   Named& named = named_.emplace_back(Named{parameter.name, window(buffer.parameters), {}});
   initialize(named.values, parameter.name, parameter.spec.init, options_.seed);
-  *parameter.tensor = window(buffer.compute);
+  Placed& placed = placed_.emplace_back(Placed{parameter.tensor, window(buffer.compute), nullptr});
   if (chunk == nullptr) {
     return;
   }
   named.gradient = window(chunk->gradients);
-  parameter.tensor->set_requires_grad(true);
-  autograd::Meta& meta = *parameter.tensor->autograd_meta();
+  placed.slot = slots_.emplace_back(
+      std::make_shared<autograd::GradientSlot>(autograd::GradientSlot{named.gradient, false}));
+  placed.compute.set_requires_grad(true);
+  autograd::Meta& meta = *placed.compute.autograd_meta();
   meta.name = parameter.name;
   meta.owner = this;
-  const auto slot =
-      std::make_shared<autograd::GradientSlot>(autograd::GradientSlot{named.gradient, false});
-  meta.slot = autograd::SlotView{named.gradient, {slot}, true};
-  slots_.push_back(slot);
+  meta.slot = autograd::SlotView{named.gradient, {placed.slot}, true};
+}
+
+void FlatParameters::attach() {
+  for (const Placed& placed : placed_) {
+    *placed.parameter = placed.compute;
+  }
 }
 
 const FlatParameters::Named& FlatParameters::find(const std::string& name) const {

@@ -17,7 +17,8 @@ namespace fsdptrain::nn {
 // second flat buffer, and initialises what the module was built without. Under a compute dtype
 // other than the parameters' own, the module sees a compute copy, recast once per epoch.
 //
-// Outlives the module's graphs; the module outlives it.
+// Outlives the module's graphs; the module outlives it. Destroyed, it leaves the module without
+// parameters and hooks, as it was built.
 class FlatParameters final : public autograd::ParameterOwner {
  public:
   struct Options {
@@ -31,6 +32,7 @@ class FlatParameters final : public autograd::ParameterOwner {
 
   // Takes all parameters of `module`; AutogradError if one has an owner already.
   FlatParameters(Module& module, const Options& options);
+  ~FlatParameters() override;
 
   // For an optimizer: flat parameters with gradients and their segments. Bump the epoch after
   // changing values.
@@ -62,12 +64,23 @@ class FlatParameters final : public autograd::ParameterOwner {
     Tensor compute;
   };
 
-  // Packs the parameters that are trainable, or those that are not.
+  // A parameter's place: filled in by pack(), so that attach() cannot fail halfway.
+  struct Placed {
+    Tensor* parameter = nullptr;
+    Tensor compute;
+    // Null for frozen parameters.
+    std::shared_ptr<autograd::GradientSlot> slot;
+  };
+
+  // Packs and initialises the parameters that are trainable, or those that are not.
   void pack(const std::vector<Parameter>& parameters,
             const std::vector<std::vector<std::string>>& adjacent, bool trainable);
-  void attach(const Parameter& parameter, const Buffer& buffer, const Segment& segment,
-              FlatChunk* chunk);
+  void place(const Parameter& parameter, const Buffer& buffer, const Segment& segment,
+             const FlatChunk* chunk);
+  // Makes the module's parameters the views that were placed.
+  void attach();
 
+  Module& module_;
   Options options_;
   DType compute_dtype_;
   std::vector<Buffer> buffers_;
@@ -75,6 +88,8 @@ class FlatParameters final : public autograd::ParameterOwner {
   // Slots of the trainable parameters, chunk by chunk in the order of the segments.
   std::vector<std::shared_ptr<autograd::GradientSlot>> slots_;
   std::vector<Named> named_;
+  // In the order of named_.
+  std::vector<Placed> placed_;
   // The epoch that the compute copies were cast in.
   std::optional<std::uint64_t> cast_epoch_;
 };

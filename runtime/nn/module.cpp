@@ -53,6 +53,10 @@ Module::Tensors Module::through_hooks(Tensors inputs,
   }
 }
 
+void Module::remove_hooks(const void* owner) {
+  std::erase_if(hooks_, [owner](const Hooks& hooks) { return hooks.owner == owner; });
+}
+
 std::vector<Parameter> Module::parameters() const {
   std::vector<Parameter> all = parameters_;
   for (const auto& [name, child] : children_) {

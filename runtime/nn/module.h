@@ -23,7 +23,9 @@ class Module {
     PreForwardHook pre_forward;
     PostForwardHook post_forward;
     // Runs instead of post_forward when the body, or a hook that runs before it, throws.
-    std::function<void()> forward_failed;
+    std::function<void()> forward_failed = {};
+    // Who added them, for remove_hooks().
+    const void* owner = nullptr;
   };
 
   Module() = default;
@@ -40,8 +42,10 @@ class Module {
   // order, by dotted path.
   std::vector<std::vector<std::string>> adjacent_parameters() const;
 
-  // Pre-forward hooks run in order of addition, the others in reverse.
+  // Pre-forward hooks run in order of addition, the others in reverse. Neither is called while the
+  // module runs.
   void add_hooks(Hooks hooks) { hooks_.push_back(std::move(hooks)); }
+  void remove_hooks(const void* owner);
 
   bool training() const { return training_; }
   // Dropout acts in training only. Children follow.

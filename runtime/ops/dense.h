@@ -5,7 +5,7 @@
 #include "runtime/autograd/gradient_slot.h"
 #include "runtime/tensor/tensor.h"
 
-// Layouts for kernels that take dense operands only.
+// Layouts for kernels that take dense operands only: for the ops of this folder.
 namespace fsdptrain::ops {
 
 // x without history if its elements are in row-major order without gaps, else a copy that is.
@@ -15,5 +15,8 @@ Tensor dense(const Tensor& x);
 // itself, or a temporary that is then copied or added to it.
 void write_dense(const autograd::GradientTarget& target,
                  const std::function<void(const Tensor& out, bool accumulate)>& write);
+
+// Puts a gradient of the destination's shape, in any floating dtype, where it belongs.
+void write_gradient(const autograd::GradientTarget& target, const Tensor& gradient);
 
 }  // namespace fsdptrain::ops

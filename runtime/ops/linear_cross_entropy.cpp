@@ -63,12 +63,7 @@ class WeightGradient {
       kernels::fill(sum_.launch(), sum_.view(), 0);
     }
     if (!direct_) {
-      const View destination = target_.destination.view();
-      if (target_.accumulate) {
-        kernels::accumulate(sum_.launch(), destination, sum_.view());
-      } else {
-        kernels::copy(sum_.launch(), destination, sum_.view());
-      }
+      write_gradient(target_, sum_);
     }
     sum_ = Tensor();
   }

@@ -5,6 +5,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
+#include "runtime/ops/dense.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/ops/view.h"
 #include "runtime/tensor/views.h"
@@ -24,26 +25,35 @@ Tensor operand(const Tensor& x) {
 }
 
 // Leading dimensions folded into one batch dimension: [..., M, K] becomes [batch, M, K].
-Tensor as_batch(const Tensor& x) {
-  if (x.dims() <= 3) {
-    return operand(x);
+Shape batch_shape(const Tensor& x) {
+  std::int64_t batches = 1;
+  for (int dim = 0; dim + 2 < x.dims(); ++dim) {
+    batches *= x.shape()[dim];
   }
-  const Shape shape{x.numel() == 0 ? 0 : x.numel() / (x.size(-1) * x.size(-2)), x.size(-2),
-                    x.size(-1)};
-  return operand(views::can_reshape(x, shape) ? views::reshape(x, shape)
-                                              : views::reshape(contiguous(x.detach()), shape));
+  return {batches, x.size(-2), x.size(-1)};
 }
 
 // [..., K] as a matrix of K columns.
-Tensor as_rows(const Tensor& x) {
-  const std::int64_t columns = x.size(-1);
+Shape rows_shape(const Tensor& x) {
   std::int64_t rows = 1;
   for (int dim = 0; dim + 1 < x.dims(); ++dim) {
     rows *= x.shape()[dim];
   }
-  const Shape shape{rows, columns};
-  return operand(views::can_reshape(x, shape) ? views::reshape(x.detach(), shape)
-                                              : views::reshape(contiguous(x.detach()), shape));
+  return {rows, x.size(-1)};
+}
+
+// Another shape of x as an operand: a copy where no view does it.
+Tensor operand_as(const Tensor& x, const Shape& shape) {
+  return operand(
+      views::reshape(views::can_reshape(x, shape) ? x.detach() : contiguous(x.detach()), shape));
+}
+
+Tensor as_batch(const Tensor& x) {
+  return x.dims() <= 3 ? operand(x) : operand_as(x, batch_shape(x));
+}
+
+Tensor as_rows(const Tensor& x) {
+  return operand_as(x, rows_shape(x));
 }
 
 void multiply_into(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
@@ -55,9 +65,10 @@ Tensor product(const Tensor& a, const Tensor& b) {
   shape[a.dims() - 1] = b.size(-1);
   const Tensor out = Tensor::empty(shape, a.dtype(), a.device());
   if (b.dims() == 2) {
-    multiply_into(as_rows(out), as_rows(a), operand(b), 0);
+    multiply_into(views::reshape(out, rows_shape(out)), as_rows(a), operand(b), 0);
   } else {
-    multiply_into(as_batch(out), as_batch(a), as_batch(b), 0);
+    multiply_into(out.dims() <= 3 ? out : views::reshape(out, batch_shape(out)), as_batch(a),
+                  as_batch(b), 0);
   }
   return out;
 }
@@ -81,11 +92,7 @@ void shared_factor_gradient(const GradientTarget& target, const Tensor& a, const
   }
   const Tensor product = Tensor::empty(out.shape(), dy.dtype(), dy.device());
   multiply_into(product, left, right, 0);
-  if (target.accumulate) {
-    kernels::accumulate(product.launch(), out.view(), product.view());
-  } else {
-    kernels::copy(product.launch(), out.view(), product.view());
-  }
+  write_gradient(target, product);
 }
 
 void bias_gradient(const GradientTarget& target, const Tensor& dy) {
@@ -113,7 +120,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
                     gradients[0] = product(dy, views::transpose(b.get(), -1, -2));
                   }
                   if (shared) {
-                    sink.post(1, [&](const GradientTarget& target) {
+                    sink.post(1, [a, dy](const GradientTarget& target) {
                       shared_factor_gradient(target, a.get(), dy);
                     });
                   } else if (sink.wants(1)) {
@@ -138,8 +145,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                       bias.shape(), weight.shape());
     kernels::copy(y.launch(), y.view(), views::expand(bias, shape).view());
   }
-  multiply_into(as_rows(y), as_rows(x), views::transpose(operand(weight), 0, 1),
-                bias.defined() ? 1 : 0);
+  multiply_into(views::reshape(y, rows_shape(y)), as_rows(x),
+                views::transpose(operand(weight), 0, 1), bias.defined() ? 1 : 0);
 
   return record("linear", y, {x, weight, bias},
                 [x = weight.requires_grad() ? SavedTensor(x) : SavedTensor(),
@@ -149,10 +156,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                   if (sink.wants(0)) {
                     gradients[0] = product(dy, weight.get());
                   }
-                  sink.post(1, [&](const GradientTarget& target) {
+                  sink.post(1, [x, dy](const GradientTarget& target) {
                     shared_factor_gradient(target, dy, x.get());
                   });
-                  sink.post(2, [&](const GradientTarget& target) { bias_gradient(target, dy); });
+                  sink.post(2, [dy](const GradientTarget& target) { bias_gradient(target, dy); });
                   return gradients;
                 });
 }

@@ -26,7 +26,7 @@ namespace {
 using testing::random_tensor;
 
 Tensor on_meta(const Shape& shape) {
-  return Tensor::empty(shape, DType::Float32, Device::meta(), MemoryCategory::Parameter);
+  return nn::unplaced_parameter(shape);
 }
 
 // y = fc(x) @ [q; k; v]^T, with a frozen offset; k is registered apart from q and v.
@@ -239,6 +239,21 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK_THROWS_WITH_AS(FlatParameters(net, {}),
                          doctest::Contains("flat parameters: q has an owner already"),
                          AutogradError);
+  }
+
+  TEST_CASE("an owner that goes, or fails to be made, leaves the module as it was built") {
+    Net net;
+    {
+      const FlatParameters owner(net, {});
+      CHECK(net.q.device() == Device::cpu());
+    }
+    CHECK_FALSE(net.q.requires_grad());
+    CHECK_THROWS_WITH_AS(net.q.view(), doctest::Contains("a parameter that has no owner yet"),
+                         StorageError);
+    CHECK_THROWS_AS(FlatParameters(net, {.dtype = DType::BFloat16}), DTypeError);
+    CHECK_FALSE(net.q.requires_grad());
+    const FlatParameters again(net, {});
+    CHECK(net.q.device() == Device::cpu());
   }
 
   TEST_CASE("adjacent sets are of known parameters that are trained alike") {

@@ -26,6 +26,20 @@ TEST_SUITE("runtime/ops/cast") {
     });
   }
 
+  TEST_CASE("float64 and integers are rounded to 16-bit floats once") {
+    // Just above a tie, by less than float32 can tell: rounding twice would fall to the even side.
+    const double above = 1 + 0x1p-8 + 0x1p-40;
+    const Tensor x = Tensor::of({above, -above, 1 + 0x1p-8, 1 + 0x1p-8 - 0x1p-40}, DType::Float64);
+    CHECK(ops::cast(x, DType::BFloat16).to_vector() ==
+          std::vector<double>{1 + 0x1p-7, -1 - 0x1p-7, 1, 1});
+    const Tensor y = Tensor::of({1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-11}, DType::Float64);
+    CHECK(ops::cast(y, DType::Float16).to_vector() == std::vector<double>{1 + 0x1p-10, 1});
+    // 2^24 + 2^16 + 1 is no float32, and lies just above the tie of 2^24 and 2^24 + 2^17.
+    const Tensor n = Tensor::of({16777216.0 + 65536 + 1, 16777216.0 + 65536}, DType::Int32);
+    CHECK(ops::cast(n, DType::BFloat16).to_vector() ==
+          std::vector<double>{16777216.0 + 131072, 16777216.0});
+  }
+
   TEST_CASE("the gradient of a cast is cast back, and integers have none") {
     Tensor x = Tensor::of({0.5, -1.25}, DType::Float64);
     x.set_requires_grad(true);
