@@ -15,7 +15,7 @@ FSDPTRAIN_HOST_DEVICE float round_to_odd(double x) {
   const bool even = (bits & 1u) == 0;
   const bool away = (x > back) == (x > 0);
   const std::uint32_t step = away ? bits + 1u : bits - 1u;
-  const bool inexact = x != back && x == x && (bits & 0x7fffffffu) < 0x7f800000u;
+  const bool inexact = x != back && !__builtin_isnan(x) && (bits & 0x7fffffffu) < 0x7f800000u;
   bits = inexact && even ? step : bits;
   return __builtin_bit_cast(float, bits);
 }

@@ -50,7 +50,7 @@ FSDPTRAIN_HOST_DEVICE T apply(Negate, T x) {
   }
 }
 
-// NaN propagates and -0 < +0, as in the reductions of comm/.
+// NaN propagates and -0 < +0.
 template <class T>
 FSDPTRAIN_HOST_DEVICE T apply(Maximum, T a, T b) {
   if constexpr (kIsInteger<T>) {
@@ -58,7 +58,7 @@ FSDPTRAIN_HOST_DEVICE T apply(Maximum, T a, T b) {
   } else {
     const T tie = __builtin_signbit(a) ? b : a;
     const T larger = a > b ? a : (a < b ? b : tie);
-    return a != a ? a : (b != b ? b : larger);
+    return __builtin_isnan(a) ? a : (__builtin_isnan(b) ? b : larger);
   }
 }
 
@@ -69,7 +69,7 @@ FSDPTRAIN_HOST_DEVICE T apply(Minimum, T a, T b) {
   } else {
     const T tie = __builtin_signbit(a) ? a : b;
     const T smaller = a < b ? a : (a > b ? b : tie);
-    return a != a ? a : (b != b ? b : smaller);
+    return __builtin_isnan(a) ? a : (__builtin_isnan(b) ? b : smaller);
   }
 }
 

@@ -8,11 +8,13 @@
 namespace fsdptrain {
 
 // The upper half of a float: 8 exponent bits, 7 mantissa bits.
+// NOLINTNEXTLINE(readability-identifier-naming): the name of the format, as of int32_t.
 struct bfloat16 {
   std::uint16_t bits;
 };
 
 // IEEE 754 binary16: 5 exponent bits, 10 mantissa bits.
+// NOLINTNEXTLINE(readability-identifier-naming): see bfloat16.
 struct float16 {
   std::uint16_t bits;
 };

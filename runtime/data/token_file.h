@@ -46,6 +46,7 @@ class TokenFileWriter {
                   std::optional<std::uint32_t> end_of_document, const std::string& tokenizer);
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
+  ~TokenFileWriter() = default;
 
   // DataError for a token outside the vocabulary.
   void append(std::span<const std::uint16_t> tokens);

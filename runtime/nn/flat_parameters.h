@@ -32,6 +32,8 @@ class FlatParameters final : public autograd::ParameterOwner {
 
   // Takes all parameters of `module`; AutogradError if one has an owner already.
   FlatParameters(Module& module, const Options& options);
+  FlatParameters(const FlatParameters&) = delete;
+  FlatParameters& operator=(const FlatParameters&) = delete;
   ~FlatParameters() override;
 
   // For an optimizer: flat parameters with gradients and their segments. Bump the epoch after
