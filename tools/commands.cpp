@@ -10,7 +10,7 @@ int run_parsed(const std::vector<Command>& commands) {
       return command.run();
     }
   }
-  fail<ConfigError>("{}: no command was given: see --help", "command line");
+  fail<ConfigError>("no command was given: see --help");
 }
 
 void ConfigArguments::add_to(CLI::App& app) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 // The subcommands of fsdptrain, one file each. A file declares its arguments on `app` and returns
-// what runs once they are parsed; main.cpp and data.cpp list them.
+// what runs once they are parsed; main.cpp and data_command.cpp list them.
 namespace fsdptrain::tools {
 
 struct Command {

@@ -39,7 +39,7 @@ std::vector<Field> make_fields() {
   // One line is one key.
   // clang-format off
   return {
-      {"run", "dir", "folder of the run: log and checkpoints", [](Config& c) -> Slot { return &c.run.dir; }},
+      {"run", "dir", "folder of the run: config.toml, metrics.jsonl and weights.safetensors; new or empty", [](Config& c) -> Slot { return &c.run.dir; }},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
 
@@ -77,7 +77,7 @@ std::vector<Field> make_fields() {
       {"eval", "every", "steps between validations; 0: only at the end", [](Config& c) -> Slot { return &c.eval.every; }, at_least(0)},
       {"eval", "batches", "micro-batches per validation; 0: all", [](Config& c) -> Slot { return &c.eval.batches; }, at_least(0)},
 
-      {"log", "every", "steps between lines of the log", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
+      {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
   };
   // clang-format on
 }

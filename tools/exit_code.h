@@ -9,9 +9,7 @@ enum class ExitCode : int {
   Done = 0,
   Failed = 1,   // at run time: disk full, out of memory, a fault of the program
   Refused = 2,  // command line, configuration or input: the user must change something
-  // Stopped by a signal behind a successful checkpoint: run the same again.
-  RunAgain = 75,
-  // Stopped by signal n otherwise: 128 + n, so 130 for SIGINT and 143 for SIGTERM.
+  // Stopped by signal n: 128 + n, so 130 for SIGINT and 143 for SIGTERM.
   Signalled = 128,
 };
 

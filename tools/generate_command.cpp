@@ -6,11 +6,13 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/data/byte_text.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/generate/sampler.h"
-#include "tools/train/build_model.h"
+#include "tools/train/from_config.h"
 #include "tools/train/run_folder.h"
+#include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -19,6 +21,7 @@ struct Arguments {
   std::string run;
   std::string prompt;
   std::string output;
+  int threads = 0;
   SamplingOptions sampling{.num_tokens = 200, .temperature = 0.8, .top_k = 0, .seed = 1};
 };
 
@@ -31,36 +34,39 @@ std::vector<std::int64_t> byte_tokens(const std::string& text) {
   return tokens;
 }
 
+// At once, and every byte of it: a model may generate zeros.
+void print(const std::string& text) {
+  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  check<IoError>(written == text.size() && std::fflush(stdout) == 0,
+                 "standard output cannot be written");
+}
+
 int generate(const Arguments& arguments) {
   const RunFolder folder = RunFolder::open(arguments.run);
-  const Config config = config_of_weights(folder.weights());
-  RankContext context({.threads = static_cast<int>(config.run.threads)});
+  const WeightsInfo info = read_weights_info(folder.weights());
+  check<DataError>(info.tokenizer == data::kByteTokenizer,
+                   "{}: generate knows the tokenizer \"{}\" only, these weights are of \"{}\"",
+                   folder.weights().string(), data::kByteTokenizer, info.tokenizer);
+  RankContext context({.threads = arguments.threads});
   const ContextGuard guard(context);
-  const auto model = build_model(config.model);
-  check<ConfigError>(model->vocab_size() >= 257,
-                     "generate: prints models over bytes, of 257 tokens or more, got {}",
-                     model->vocab_size());
-  nn::FlatParameters parameters(*model, {.compute_dtype = compute_dtype(config.train)});
+  const auto model = build_model(info.config.model);
+  nn::FlatParameters parameters(*model, {.compute_dtype = compute_dtype(info.config.train)});
   load_weights(folder.weights(), parameters);
 
   std::string text = arguments.prompt;
   const bool show = arguments.output.empty();
-  const auto put = [&](const std::string& piece) {
-    std::fputs(piece.c_str(), stdout);
-    std::fflush(stdout);
-  };
   if (show) {
-    put(text);
+    print(text);
   }
   sample(*model, byte_tokens(arguments.prompt), arguments.sampling, [&](std::int64_t token) {
     const std::string piece = token < 256 ? std::string(1, static_cast<char>(token)) : "\n\n";
     text += piece;
     if (show) {
-      put(piece);
+      print(piece);
     }
   });
   if (show) {
-    put("\n");
+    print("\n");
     return static_cast<int>(ExitCode::Done);
   }
   AtomicFile file(arguments.output);
@@ -97,6 +103,11 @@ Command add_generate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output", arguments->output, "write to this file instead of the terminal")
       ->type_name("FILE");
+  command
+      ->add_option("--threads", arguments->threads,
+                   "compute threads; 0: one per processor that the process may use")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   return {command, [arguments] { return generate(*arguments); }};
 }
 

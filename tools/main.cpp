@@ -21,7 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   fsdptrain config --set train.steps=100 > run.toml
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
-130 and 143 stopped by a signal, 75 stopped behind a checkpoint: run the same again.)";
+130 and 143 stopped by SIGINT and SIGTERM.)";
 
 int report(std::string text, int exit_code) {
   std::ranges::replace(text, '\n', ' ');
@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
                   static_cast<int>(ExitCode::Refused));
   }
   const int exit_code = run_parsed(commands);
-  check<IoError>(std::fflush(stdout) == 0, "{} cannot be written", "standard output");
+  check<IoError>(std::fflush(stdout) == 0, "standard output cannot be written");
   return exit_code;
 }
 

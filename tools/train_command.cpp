@@ -9,8 +9,9 @@ namespace fsdptrain::tools {
 Command add_train_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("train", "Train a model by a configuration file");
   command->footer(
-      R"(Writes config.toml, metrics.jsonl and weights.safetensors to run.dir, which must not exist.
-SIGINT and SIGTERM end the run after the step under way, with weights written.
+      R"(Writes config.toml, metrics.jsonl and weights.safetensors to run.dir, which must be
+new or empty. SIGINT and SIGTERM end the run after the step or validation under way, with the
+weights written.
 
 Examples:
   fsdptrain train --config configs/quickstart.toml

@@ -1,5 +1,6 @@
 #include "runtime/nn/module.h"
 
+#include <algorithm>
 #include <ranges>
 
 #include "runtime/base/error.h"
@@ -88,11 +89,21 @@ void Module::set_training(bool training) {
   }
 }
 
+void Module::check_is_new(const std::string& name) const {
+  const bool is_new =
+      std::ranges::find(parameters_, name, &Parameter::name) == parameters_.end() &&
+      !std::ranges::any_of(children_, [&](const auto& child) { return child.first == name; });
+  check(is_new, "module: \"{}\" is registered twice: give every parameter and child its own name",
+        name);
+}
+
 void Module::register_parameter(std::string name, Tensor& tensor, const ParameterSpec& spec) {
+  check_is_new(name);
   parameters_.push_back({std::move(name), &tensor, spec});
 }
 
 void Module::register_module(std::string name, Module& child) {
+  check_is_new(name);
   child.name_ = name;
   children_.emplace_back(std::move(name), &child);
 }

@@ -52,7 +52,8 @@ class Module {
   void set_training(bool training);
 
  protected:
-  // `tensor` is a member of this module, on meta.
+  // `tensor` and `child` are members of this module, the tensor on meta. Error if another one has
+  // the name.
   void register_parameter(std::string name, Tensor& tensor, const ParameterSpec& spec);
   void register_module(std::string name, Module& child);
   void register_adjacent(std::vector<std::string> names);
@@ -62,6 +63,7 @@ class Module {
 
  private:
   virtual Tensor forward(const Tensor& x);
+  void check_is_new(const std::string& name) const;
 
   // As the parent registered it; empty for a root.
   std::string name_;

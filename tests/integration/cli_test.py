@@ -17,7 +17,7 @@ from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
 class General(CliTest):
     def test_help_teaches_at_every_level(self):
         for arguments in ([], ["data"], ["data", "prepare"], ["data", "inspect"],
-                          ["data", "baseline"], ["config"], ["version"]):
+                          ["data", "baseline"], ["config"], ["train"], ["version"]):
             with self.subTest(arguments):
                 output = self.check_done(*arguments, "--help")
                 self.assertIn("Examples:\n  ", output)

@@ -7,9 +7,11 @@
 #include <doctest/doctest.h>
 
 #include "models/gpt2/model.h"
+#include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/optim/adamw.h"
+#include "tests/runtime/data/token_fixture.h"
 
 using namespace fsdptrain;
 
@@ -180,6 +182,28 @@ TEST_SUITE("integration/train_step") {
       parts.push_back({slice(whole.tokens), slice(whole.targets), 1, 20, row, row == 0 ? 7 : 20});
     }
     CHECK(gradients(parts) == doctest::Approx(gradients({&whole, 1})).epsilon(1e-5));
+  }
+
+  TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
+    const data::TemporaryFolder folder;
+    const auto good =
+        data::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101);
+    // The model knows 101 tokens: the lookup of this one fails.
+    const auto bad =
+        data::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201);
+    const auto samples = [](const auto& file) {
+      return data::TokenDataset(file, 10, {0, file->num_tokens()});
+    };
+    Run run(tiny(), Device::cpu(), DType::Float32);
+    for (const bool training : {true, false}) {
+      run.model.set_training(training);
+      const double loss = tools::evaluate(run.model, samples(good), 4, 3);
+      CHECK(run.model.training() == training);
+      // Without dropout, the same each time.
+      CHECK(tools::evaluate(run.model, samples(good), 4, 3) == loss);
+      CHECK_THROWS_AS(tools::evaluate(run.model, samples(bad), 4, 3), Error);
+      CHECK(run.model.training() == training);
+    }
   }
 
   TEST_CASE("a step on meta counts the bytes of a real one exactly: tiny GPT-2") {

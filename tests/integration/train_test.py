@@ -96,8 +96,8 @@ class Train(CliTest):
                             "--set", "train.steps=400"])
         result = self.on_small_disk("12k", command + " >/dev/null; code=$?; cat disk/run/metrics.jsonl; (exit $code)")
         self.assertEqual(result.returncode, FAILED, result.stderr)
-        self.assertRegex(result.stderr, r"fsdptrain: disk/run/metrics.jsonl: a line of \d+ bytes cannot "
-                         r"be written: No space left on device: free some space")
+        self.assertRegex(result.stderr, r"fsdptrain: disk/run/metrics.jsonl: writing \d+ bytes at "
+                         r"offset \d+ failed: No space left on device; free space there")
         lines = [line for line in result.stdout.splitlines() if not line.startswith("disk/")]
         self.assertGreater(len(lines), 3)
         for line in lines:
@@ -131,6 +131,25 @@ class Train(CliTest):
                 self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
                                 "--output", "sample.txt")
 
+    def test_a_signal_during_validation_ends_the_run_behind_it(self):
+        self.prepare(TEXT)
+        process = subprocess.Popen(
+            [FSDPTRAIN, "train", *TINY, "--set", "train.steps=100000000", "--set", "eval.every=1",
+             "--set", "data.validation_fraction=0.5"],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if "validation" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
+        self.assertTrue((self.folder / "run" / "weights.safetensors").exists())
+
+    def test_an_empty_folder_is_accepted(self):
+        self.prepare(TEXT)
+        (self.folder / "run").mkdir()
+        self.check_done("train", *TINY)
+
 
 class Generate(CliTest):
     def test_runs_that_cannot_be_used(self):
@@ -148,6 +167,39 @@ class Generate(CliTest):
         path.write_bytes(data.replace(b"ln_f.weight", b"ln_g.weight"))
         self.check_error(REFUSED, "ln_f.weight is missing; ln_g.weight is no parameter", "generate",
                          "--run", "run", "--prompt", "a")
+
+    def test_zero_bytes_reach_the_terminal(self):
+        self.prepare(b"a\0" * 8000)
+        self.check_done("train", *TINY, "--set", "train.steps=60")
+        result = subprocess.run([FSDPTRAIN, "generate", "--run", "run", "--prompt", "a\n", "--tokens",
+                                 "100", "--temperature", "0", "--threads", "1"], check=True,
+                                capture_output=True, cwd=self.folder, timeout=60)
+        self.assertEqual(len(result.stdout), 103)
+        self.assertIn(b"\0", result.stdout)
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run([FSDPTRAIN, "generate", "--run", "run", "--prompt", "a"],
+                                    stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                    cwd=self.folder, check=False)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertIn("standard output cannot be written", result.stderr)
+
+    def test_weights_over_other_tokens_are_refused_by_name(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        path = self.folder / "run/weights.safetensors"
+        data = path.read_bytes()
+        self.assertEqual(data.count(b'"tokenizer":"byte"'), 1)
+        path.write_bytes(data.replace(b'"tokenizer":"byte"', b'"tokenizer":"gpt2"'))
+        self.check_error(REFUSED, 'knows the tokenizer "byte" only, these weights are of "gpt2"',
+                         "generate", "--run", "run", "--prompt", "a")
+
+    def test_the_threads_are_those_of_this_machine(self):
+        self.check_error(REFUSED, "--threads", "generate", "--run", "run", "--prompt", "a",
+                         "--threads", "-1")
 
     def test_an_empty_prompt_and_bad_numbers_are_refused(self):
         self.prepare(TEXT)

@@ -42,7 +42,7 @@ std::int64_t draw(std::vector<double> logits, double temperature, std::int64_t t
 
 void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
             const SamplingOptions& options, const std::function<void(std::int64_t)>& emit) {
-  check<ConfigError>(!tokens.empty(), "generate: the prompt needs at least one {}", "token");
+  check<ConfigError>(!tokens.empty(), "generate: the prompt needs at least one token");
   const autograd::NoGradGuard no_grad;
   model.set_training(false);
   for (std::int64_t index = 0; index < options.num_tokens; ++index) {

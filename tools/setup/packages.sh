@@ -8,8 +8,7 @@ packages() {
 g++                  build  the C++20 compiler
 cmake                build  configures the build from CMakePresets.json
 ninja-build          build  runs the build
-pkg-config           build  finds libraries that have no CMake package
-git                  build  names the commit in benchmarks, and the changed files in lints
+git                  build  names the commit in `fsdptrain version`, and the files that lints look at
 libdnnl-dev          build  oneDNN: one-thread float32 matrix products
 libeigen3-dev        build  Eigen: float64 products, and all products under sanitizers
 libfmt-dev           build  fmt: text formatting
@@ -22,7 +21,6 @@ bible-kjv            build  the King James Bible: the text that quickstart train
 python3              build  the lints and their tests (standard library only)
 clang-format         lint   source formatting, version 14
 clang-tidy           lint   static analysis, version 14
-qemu-user            lint   runs the tests of other instruction set variants
 LIST
 }
 

@@ -9,6 +9,24 @@
 #include "runtime/base/rank_context.h"
 
 namespace fsdptrain::tools {
+namespace {
+
+// Evaluation mode for the lifetime of the guard; then what was before.
+class EvaluationGuard {
+ public:
+  explicit EvaluationGuard(nn::Module& module) : module_(module), was_training_(module.training()) {
+    module_.set_training(false);
+  }
+  EvaluationGuard(const EvaluationGuard&) = delete;
+  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
+  ~EvaluationGuard() { module_.set_training(was_training_); }
+
+ private:
+  nn::Module& module_;
+  bool was_training_;
+};
+
+}  // namespace
 
 Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& batch, Device device) {
   const Shape shape{batch.batch, batch.seq_len};
@@ -62,7 +80,7 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
 double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
                 std::uint64_t num_samples, std::int64_t batch) {
   const autograd::NoGradGuard no_grad;
-  model.set_training(false);
+  const EvaluationGuard evaluation(model);
   double total = 0;
   std::int64_t num_targets = 0;
   for (std::uint64_t first = 0; first < num_samples; first += static_cast<std::uint64_t>(batch)) {
@@ -76,7 +94,6 @@ double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
     total += loss.item();
     num_targets += part.num_targets;
   }
-  model.set_training(true);
   check<DataError>(num_targets > 0, "evaluate: all targets of {} samples are masked", num_samples);
   return total / static_cast<double>(num_targets);
 }

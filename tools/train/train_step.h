@@ -44,7 +44,7 @@ class TrainStep {
 Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& batch, Device device);
 
 // The mean loss over the targets of samples [0, num_samples) of a dataset, in batches of
-// `batch`; no history.
+// `batch`; no history. The model is in evaluation mode meanwhile. DataError if all are masked.
 double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
                 std::uint64_t num_samples, std::int64_t batch);
 

@@ -14,9 +14,11 @@
 #include "runtime/data/loader.h"
 #include "tools/exit_code.h"
 #include "tools/stop_signals.h"
-#include "tools/train/build_model.h"
+#include "tools/train/from_config.h"
+#include "tools/train/metrics.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/train_step.h"
+#include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -123,15 +125,18 @@ int Trainer::run() {
   interval_ = {};
   for (std::int64_t step = 0; step < config_.train.steps; ++step) {
     train_one(step);
-    if (const int signal = signals_.pending(); signal != 0) {
+    int signal = signals_.pending();
+    const bool last = step + 1 == config_.train.steps;
+    const bool due = config_.eval.every > 0 && (step + 1) % config_.eval.every == 0;
+    if (signal == 0 && (last || due)) {
+      validate(step);
+      signal = signals_.pending();
+    }
+    if (signal != 0) {
       finish();
       log_warning("stopped by signal {} after step {} of {}: weights and metrics are written",
                   signal, step + 1, config_.train.steps);
       return static_cast<int>(ExitCode::Signalled) + signal;
-    }
-    const bool last = step + 1 == config_.train.steps;
-    if (last || (config_.eval.every > 0 && (step + 1) % config_.eval.every == 0)) {
-      validate(step);
     }
   }
   finish();
@@ -194,7 +199,8 @@ void Trainer::validate(std::int64_t step) {
 }
 
 void Trainer::finish() {
-  save_weights(folder_.weights(), parameters_, config_);
+  save_weights(folder_.weights(), parameters_,
+               {.config = config_, .tokenizer = file_->header().tokenizer});
   const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
   print_line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                          as_duration(seconds_since(start_)), folder_.weights().string(),
@@ -204,6 +210,8 @@ void Trainer::finish() {
 }  // namespace
 
 int train(const Config& config) {
+  // First of all: building a large model to be refused then would take minutes.
+  RunFolder::refuse_existing(config);
   // Before the threads of the context, so that they hold the signals back too.
   StopSignals signals;
   RankContext context({.threads = static_cast<int>(config.run.threads)});

@@ -30,7 +30,7 @@ class Doubling final : public Module {
       case Fault::None:
         break;
       case Fault::Shape:
-        fail<ShapeError>("doubling: no {}", "luck");
+        fail<ShapeError>("doubling: no luck");
       case Fault::Foreign:
         throw std::runtime_error("not ours");
     }
@@ -64,6 +64,21 @@ class Model final : public Module {
         .front();
   }
   Block block;
+};
+
+// Registers two things under names of its caller.
+class Pair final : public Module {
+ public:
+  Pair(const std::string& parameter, const std::string& child) {
+    register_parameter("weight", first, {});
+    register_module("attn", attn);
+    register_parameter(parameter, second, {});
+    register_module(child, norm);
+  }
+  Tensor first = Tensor::empty({3}, DType::Float32, Device::meta());
+  Tensor second = Tensor::empty({3}, DType::Float32, Device::meta());
+  Doubling attn;
+  Doubling norm;
 };
 
 Module::Hooks logging(Log& log, const std::string& name) {
@@ -125,7 +140,7 @@ TEST_SUITE("runtime/nn/module") {
   TEST_CASE("a failing hook undoes only what was entered and not yet left") {
     Log log;
     Doubling module;
-    const auto raise = [](Module::Tensors&) { fail("a hook {}", "fails"); };
+    const auto raise = [](Module::Tensors&) { fail("a hook fails"); };
     module.add_hooks(logging(log, "a"));
     Module::Hooks middle = logging(log, "b");
     middle.post_forward = raise;
@@ -172,6 +187,16 @@ TEST_SUITE("runtime/nn/module") {
     CHECK(linear.parameters()[0].tensor->shape() == Shape{3, 2});
     CHECK(linear.parameters()[0].spec.decay);
     CHECK_FALSE(linear.parameters()[1].spec.decay);
+  }
+
+  TEST_CASE("a name that a parameter or a child has already is refused, and named") {
+    CHECK(Pair("bias", "norm").parameters().size() == 2);
+    for (const std::string name : {"weight", "attn"}) {
+      CAPTURE(name);
+      const std::string message = "\"" + name + "\" is registered twice";
+      CHECK_THROWS_WITH_AS(Pair(name, "norm"), doctest::Contains(message.c_str()), Error);
+      CHECK_THROWS_WITH_AS(Pair("bias", name), doctest::Contains(message.c_str()), Error);
+    }
   }
 
   TEST_CASE("training mode reaches the children, and dropout acts in it alone") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"

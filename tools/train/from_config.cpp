@@ -1,4 +1,4 @@
-#include "tools/train/build_model.h"
+#include "tools/train/from_config.h"
 
 #include "models/gpt2/model.h"
 #include "runtime/base/error.h"

@@ -1,0 +1,202 @@
+#include "runtime/base/file.h"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <doctest/doctest.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/mapped_file.h"
+#include "tests/runtime/data/token_fixture.h"
+
+namespace fsdptrain {
+namespace {
+
+using data::read_file;
+using data::TemporaryFolder;
+using data::write_file;
+using doctest::Contains;
+
+TEST_SUITE_BEGIN("runtime/base/file");
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::set<std::string> names_in(const TemporaryFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+// Files of this process may not grow beyond a number of bytes; the signal of the system is off.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t nbytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{nbytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  SizeLimit(const SizeLimit&) = delete;
+  SizeLimit& operator=(const SizeLimit&) = delete;
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_CASE("an atomic file has its name only from commit on, in the place of an older file") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "old");
+  const File reader = File::open_for_reading(folder / "f");
+  AtomicFile file(folder / "f");
+  file.write_at(3, bytes_of("new"));
+  file.write_at(0, bytes_of("the"));
+  CHECK(read_file(folder / "f") == "old");
+  CHECK(names_in(folder).size() == 2);
+  file.commit();
+  CHECK(read_file(folder / "f") == "thenew");
+  CHECK(names_in(folder) == std::set<std::string>{"f"});
+  // Whoever has the old one open keeps reading it.
+  std::string old(3, '?');
+  CHECK(reader.read_at(0, std::as_writable_bytes(std::span(old))) == 3);
+  CHECK(old == "old");
+  CHECK_THROWS_WITH_AS(file.commit(), Contains("f: a file is committed once"), Error);
+}
+
+TEST_CASE("an atomic file that is not committed leaves nothing behind and the old file alone") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "old");
+  {
+    AtomicFile file(folder / "f");
+    file.write_at(0, bytes_of("half"));
+  }
+  CHECK(names_in(folder) == std::set<std::string>{"f"});
+  CHECK(read_file(folder / "f") == "old");
+}
+
+TEST_CASE("two writers of one path do not meet: the last commit stays") {
+  const TemporaryFolder folder;
+  AtomicFile first(folder / "f");
+  AtomicFile second(folder / "f");
+  first.write_at(0, bytes_of("first, the longer one"));
+  second.write_at(0, bytes_of("second"));
+  second.commit();
+  CHECK(read_file(folder / "f") == "second");
+  first.commit();
+  CHECK(read_file(folder / "f") == "first, the longer one");
+  CHECK(names_in(folder) == std::set<std::string>{"f"});
+}
+
+TEST_CASE("a link is replaced by the file; what it pointed to stays as it was") {
+  const TemporaryFolder folder;
+  write_file(folder / "target", "old");
+  std::filesystem::create_symlink("target", folder / "link");
+  AtomicFile file(folder / "link");
+  file.write_at(0, bytes_of("new"));
+  file.commit();
+  CHECK_FALSE(std::filesystem::is_symlink(folder / "link"));
+  CHECK(read_file(folder / "link") == "new");
+  CHECK(read_file(folder / "target") == "old");
+}
+
+TEST_CASE("places where no file can be made are named, with the cure") {
+  const TemporaryFolder folder;
+  CHECK_THROWS_WITH_AS(AtomicFile(folder / "none/f"),
+                       Contains("creating the file failed: No such file or directory; create the "
+                                "folder first"),
+                       IoError);
+  CHECK_THROWS_WITH_AS(AtomicFile(folder.path()), Contains("it is a folder"), IoError);
+  write_file(folder / "f", "");
+  CHECK_THROWS_WITH_AS(AtomicFile(folder / "f/g"), Contains("Not a directory"), IoError);
+  CHECK(names_in(folder) == std::set<std::string>{"f"});
+}
+
+TEST_CASE("a write that the system cuts short is an error with the rest, the reason and the cure") {
+  const TemporaryFolder folder;
+  {
+    AtomicFile file(folder / "f");
+    const SizeLimit limit(5);
+    CHECK_THROWS_WITH_AS(file.write_at(0, bytes_of("0123456789")),
+                         Contains("writing 5 bytes at offset 5 failed: File too large; raise the "
+                                  "limit of file sizes (ulimit -f)"),
+                         IoError);
+  }
+  CHECK(names_in(folder).empty());
+}
+
+TEST_CASE("create makes a new file or nothing") {
+  const TemporaryFolder folder;
+  auto file = File::create(folder / "f");
+  REQUIRE(file);
+  CHECK_FALSE(File::create(folder / "f"));
+  file->write_at(0, bytes_of("abc"));
+  file->sync();
+  CHECK(file->size() == 3);
+  const File moved = std::move(*file);
+  CHECK(moved.path() == folder / "f");
+  CHECK(moved.size() == 3);
+}
+
+TEST_CASE("a read is short only at the end of the file") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "0123456789");
+  const File file = File::open_for_reading(folder / "f");
+  std::string out(4, '?');
+  const auto read = [&](std::uint64_t offset) {
+    return file.read_at(offset, std::as_writable_bytes(std::span(out)));
+  };
+  CHECK(read(6) == 4);
+  CHECK(out == "6789");
+  CHECK(read(7) == 3);
+  CHECK(read(10) == 0);
+  CHECK(read(1000) == 0);
+}
+
+TEST_CASE("only regular files and links to them are opened") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "x");
+  std::filesystem::create_symlink("f", folder / "link");
+  std::filesystem::create_symlink("gone", folder / "dangling");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(File::open_for_reading(folder / "link").size() == 1);
+  for (const auto* name : {"none", "dangling", "f/g"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(File::open_for_reading(folder / name), Contains("there is no such file"),
+                         DataError);
+  }
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder.path()), Contains("got a folder"), DataError);
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder / "pipe"), Contains("got a pipe or device"),
+                       DataError);
+}
+
+TEST_CASE("a mapping holds the bytes of its file, none of an empty one") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "0123456789");
+  write_file(folder / "empty", "");
+  const MappedFile file(folder / "f");
+  CHECK(file.path() == folder / "f");
+  REQUIRE(file.bytes().size() == 10);
+  CHECK(file.bytes()[9] == std::byte{'9'});
+  CHECK(MappedFile(folder / "empty").bytes().empty());
+  CHECK_THROWS_WITH_AS(MappedFile(folder / "none"), Contains("there is no such file"), DataError);
+  CHECK_THROWS_WITH_AS(MappedFile(folder.path()), Contains("got a folder"), DataError);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain

@@ -1,0 +1,104 @@
+#include "tools/generate/sampler.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "models/gpt2/model.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/flat_parameters.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kDraws = 10'000;
+
+TEST_SUITE_BEGIN("tools/generate/sampler");
+
+// How often each token comes for uniform numbers in equal steps: its probability, to one step.
+std::vector<double> frequencies(const std::vector<double>& logits, double temperature,
+                                std::int64_t top_k) {
+  std::vector<double> frequency(logits.size());
+  for (int i = 0; i < kDraws; ++i) {
+    const std::int64_t token = draw(logits, temperature, top_k, (i + 0.5) / kDraws);
+    frequency.at(static_cast<std::size_t>(token)) += 1.0 / kDraws;
+  }
+  return frequency;
+}
+
+void check_frequencies(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (std::size_t token = 0; token < got.size(); ++token) {
+    CAPTURE(token);
+    CHECK(std::abs(got[token] - expected[token]) <= 1.01 / kDraws);
+  }
+}
+
+TEST_CASE("temperature 0 takes the largest logit, the first of equal ones") {
+  for (const double uniform : {1e-9, 0.5, 1 - 1e-9}) {
+    CHECK(draw({0, 3, -1, 2}, 0, 0, uniform) == 1);
+    CHECK(draw({-5, -kInfinity, -4}, 0, 0, uniform) == 2);
+    CHECK(draw({1, 7, 7}, 0, 0, uniform) == 1);
+    CHECK(draw({42}, 0, 0, uniform) == 0);
+  }
+}
+
+TEST_CASE("tokens come as often as their softmax says") {
+  const std::vector<double> logits{std::log(0.1), std::log(0.6), std::log(0.05), std::log(0.25)};
+  check_frequencies(frequencies(logits, 1, 0), {0.1, 0.6, 0.05, 0.25});
+  // Probabilities squared, and divided by their sum.
+  const double sum = 0.01 + 0.36 + 0.0025 + 0.0625;
+  check_frequencies(frequencies(logits, 0.5, 0),
+                    {0.01 / sum, 0.36 / sum, 0.0025 / sum, 0.0625 / sum});
+}
+
+TEST_CASE("only differences of logits count, at any size") {
+  const std::vector<double> expected = frequencies({0, 1, 2}, 1, 0);
+  CHECK(frequencies({1e4, 1e4 + 1, 1e4 + 2}, 1, 0) == expected);
+  CHECK(frequencies({-1e4, -1e4 + 1, -1e4 + 2}, 1, 0) == expected);
+}
+
+TEST_CASE("top_k keeps the likeliest and their proportions") {
+  const std::vector<double> logits{std::log(0.1), std::log(0.6), std::log(0.05), std::log(0.25)};
+  check_frequencies(frequencies(logits, 1, 2), {0, 0.6 / 0.85, 0, 0.25 / 0.85});
+  check_frequencies(frequencies(logits, 1, 1), {0, 1, 0, 0});
+  for (const std::int64_t all : {0, 4, 100}) {
+    check_frequencies(frequencies(logits, 1, all), {0.1, 0.6, 0.05, 0.25});
+  }
+  // Ties at the edge are all kept.
+  check_frequencies(frequencies({0, 0, -1}, 1, 1), {0.5, 0.5, 0});
+}
+
+TEST_CASE("a logit of -infinity is never drawn") {
+  check_frequencies(frequencies({-kInfinity, 0, -kInfinity, 0, -kInfinity}, 1, 0),
+                    {0, 0.5, 0, 0.5, 0});
+  for (const double uniform : {1e-12, 1 - 1e-12}) {
+    CHECK(draw({-kInfinity, 0, -kInfinity}, 1, 0, uniform) == 1);
+    CHECK(draw({-kInfinity, 0, -kInfinity}, 1, 2, uniform) == 1);
+  }
+}
+
+TEST_CASE("a sample is repeatable, goes on behind max_seq_len, and needs a prompt") {
+  models::Gpt2 model(
+      {.vocab_size = 11, .max_seq_len = 4, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
+  const nn::FlatParameters parameters(model, {.seed = 3});
+  const auto continued = [&](std::uint64_t seed) {
+    std::vector<std::int64_t> tokens;
+    sample(model, {1, 2, 3}, {.num_tokens = 20, .seed = seed},
+           [&](std::int64_t token) { tokens.push_back(token); });
+    return tokens;
+  };
+  CHECK(continued(1).size() == 20);
+  CHECK(continued(1) == continued(1));
+  CHECK(continued(1) != continued(2));
+  CHECK_THROWS_WITH_AS(sample(model, {}, {.num_tokens = 1}, {}),
+                       doctest::Contains("the prompt needs at least one token"), ConfigError);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

@@ -1,0 +1,68 @@
+#include "tools/train/metrics.h"
+
+#include <csignal>
+#include <string>
+#include <sys/resource.h>
+
+#include <doctest/doctest.h>
+
+#include "runtime/base/error.h"
+#include "tests/runtime/data/token_fixture.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using data::read_file;
+using data::TemporaryFolder;
+
+TEST_SUITE_BEGIN("tools/train/metrics");
+
+TEST_CASE("every line is in the file as soon as it is written") {
+  const TemporaryFolder folder;
+  MetricsWriter metrics(folder / "m");
+  CHECK(read_file(folder / "m").empty());
+  metrics.write(R"({"step":1})");
+  CHECK(read_file(folder / "m") == "{\"step\":1}\n");
+  metrics.write(R"({"step":2})");
+  CHECK(read_file(folder / "m") == "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST_CASE("a file that exists is left alone") {
+  const TemporaryFolder folder;
+  data::write_file(folder / "m", "precious");
+  CHECK_THROWS_WITH_AS(MetricsWriter(folder / "m"), doctest::Contains("m: exists already"),
+                       IoError);
+  CHECK_THROWS_WITH_AS(MetricsWriter(folder / "none/m"), doctest::Contains("create the folder"),
+                       IoError);
+  CHECK(read_file(folder / "m") == "precious");
+}
+
+TEST_CASE("a write cut short leaves whole lines and names the system's reason, not another") {
+  const TemporaryFolder folder;
+  MetricsWriter metrics(folder / "m");
+  metrics.write("first");
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{10, before.rlim_max};  // 4 bytes into the second line
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::string message;
+  try {
+    metrics.write("second");
+  } catch (const IoError& error) {
+    message = error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CAPTURE(message);
+  CHECK(message.find("File too large; raise the limit") != std::string::npos);
+  CHECK(message.find("half a line") == std::string::npos);
+  CHECK(read_file(folder / "m") == "first\n");
+  metrics.write("third");
+  CHECK(read_file(folder / "m") == "first\nthird\n");
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

@@ -1,0 +1,114 @@
+#include "tools/train/weights.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "checkpoint/safetensors.h"
+#include "runtime/base/error.h"
+#include "runtime/nn/linear.h"
+#include "tests/runtime/data/token_fixture.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using data::TemporaryFolder;
+using doctest::Contains;
+
+TEST_SUITE_BEGIN("tools/train/weights");
+
+struct Model {
+  explicit Model(std::uint64_t seed)
+      : module({.in = 3, .out = 5}), parameters(module, {.seed = seed}) {}
+  nn::Linear module;
+  nn::FlatParameters parameters;
+
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (const auto& parameter : parameters.named()) {
+      const auto values = parameter.values.to_vector();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+};
+
+WeightsInfo some_info() {
+  WeightsInfo info{.config = {}, .tokenizer = "byte"};
+  info.config.train.steps = 7;
+  info.config.run.dir = "a \"b\"";
+  return info;
+}
+
+// A file of zeros.
+void write_tensors(const std::filesystem::path& path,
+                   const std::vector<checkpoint::TensorSpec>& specs,
+                   const std::map<std::string, std::string>& metadata = {}) {
+  checkpoint::SafetensorsWriter writer(path, metadata, specs);
+  for (const auto& entry : writer.entries()) {
+    writer.write(entry.name, std::vector<std::byte>(static_cast<std::size_t>(entry.shape.numel()) *
+                                                    size_of(entry.dtype)));
+  }
+  writer.commit();
+}
+
+TEST_CASE("weights come back bit for bit, with what they were trained by") {
+  const TemporaryFolder folder;
+  const Model saved(1);
+  Model loaded(2);
+  save_weights(folder / "w", saved.parameters, some_info());
+  REQUIRE(loaded.values() != saved.values());
+  load_weights(folder / "w", loaded.parameters);
+  CHECK(loaded.values() == saved.values());
+  const WeightsInfo info = read_weights_info(folder / "w");
+  CHECK(info.tokenizer == "byte");
+  CHECK(info.config.train.steps == 7);
+  CHECK(info.config.run.dir == "a \"b\"");
+  CHECK(checkpoint::SafetensorsReader(folder / "w").metadata().at("format") == "fsdptrain");
+}
+
+TEST_CASE("all that does not fit is listed, and no value changes") {
+  const TemporaryFolder folder;
+  Model model(1);
+  const std::vector<double> before = model.values();
+  write_tensors(folder / "w", {{"weight", DType::Float32, {3, 5}},
+                               {"extra", DType::Float32, {1}},
+                               {"more", DType::Int64, {}}});
+  std::string message;
+  try {
+    load_weights(folder / "w", model.parameters);
+  } catch (const DataError& error) {
+    message = error.what();
+  }
+  CAPTURE(message);
+  for (const auto* part :
+       {"w: does not fit the model: ", "weight is float32 [3, 5], not float32 [5, 3]",
+        "bias is missing", "extra is no parameter of the model",
+        "more is no parameter of the model"}) {
+    CAPTURE(part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+  CHECK(model.values() == before);
+  write_tensors(folder / "w", {{"weight", DType::Float64, {5, 3}}, {"bias", DType::Float32, {5}}});
+  CHECK_THROWS_WITH_AS(load_weights(folder / "w", model.parameters),
+                       Contains("weight is float64 [5, 3], not float32 [5, 3]"), DataError);
+  CHECK(model.values() == before);
+}
+
+TEST_CASE("metadata that are not there are named") {
+  const TemporaryFolder folder;
+  write_tensors(folder / "w", {}, {{"format", "pt"}});
+  CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("lack \"config\""), DataError);
+  write_tensors(folder / "w", {}, {{"config", ""}});
+  CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("lack \"tokenizer\""), DataError);
+  write_tensors(folder / "w", {}, {{"config", "[train]\nstepz = 1\n"}, {"tokenizer", "byte"}});
+  CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("unknown key"), ConfigError);
+  CHECK_THROWS_AS(read_weights_info(folder / "none"), DataError);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools
