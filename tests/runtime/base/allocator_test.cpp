@@ -13,8 +13,8 @@
 namespace fsdptrain {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-// AddressSanitizer ends the program at a request this large instead of refusing it.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The sanitizers end the program at a request this large instead of refusing it.
 constexpr bool kRefusesLargeRequests = false;
 #else
 constexpr bool kRefusesLargeRequests = true;
