@@ -132,13 +132,14 @@ class Train(CliTest):
                                 "--output", "sample.txt")
 
     def test_a_signal_during_validation_ends_the_run_behind_it(self):
-        self.prepare(TEXT)
+        # After the only step comes a long validation, and nothing behind it.
+        self.prepare(TEXT * 3)
         process = subprocess.Popen(
-            [FSDPTRAIN, "train", *TINY, "--set", "train.steps=100000000", "--set", "eval.every=1",
-             "--set", "data.validation_fraction=0.5"],
+            [FSDPTRAIN, "train", *TINY, "--set", "train.steps=1", "--set", "run.threads=1", "--set",
+             "data.validation_fraction=0.5"],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
-            if "validation" in line:
+            if line.startswith("step"):
                 break
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
@@ -197,7 +198,7 @@ class Generate(CliTest):
         self.check_error(REFUSED, 'knows the tokenizer "byte" only, these weights are of "gpt2"',
                          "generate", "--run", "run", "--prompt", "a")
 
-    def test_the_threads_are_those_of_this_machine(self):
+    def test_a_wrong_number_of_threads_is_refused(self):
         self.check_error(REFUSED, "--threads", "generate", "--run", "run", "--prompt", "a",
                          "--threads", "-1")
 
