@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/copy.h"
+#include "kernels/cpu/gemm_kernel.h"
 #include "kernels/cpu/matmul_scratch.h"
 #include "kernels/cuda/missing.h"
 
@@ -90,10 +91,14 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
                                          MemoryCategory::Workspace);
   }
   switch (launch.device.type) {
-    case DeviceType::Cpu:
-      return dispatch_isa(launch.isa, [&]<Isa isa>() {
-        cpu::matmul<isa>(launch, out, a, b, beta, scratch.data());
+    case DeviceType::Cpu: {
+      cpu::prepare_gemm();
+      const bool done = dispatch_isa(launch.isa, [&]<Isa isa>() {
+        return cpu::matmul<isa>(launch, out, a, b, beta, scratch.data());
       });
+      return check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
+                   out.sizes[out.dims - 2], out.sizes[out.dims - 1], a.sizes[a.dims - 1]);
+    }
     case DeviceType::Cuda:
       cuda::missing("matmul");
     case DeviceType::Meta:
