@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/copy.h"
+#include "kernels/cpu/gemm_kernel.h"
 #include "kernels/cpu/matmul_scratch.h"
 #include "kernels/dispatch.h"
 
@@ -89,8 +90,12 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
     scratch = launch.allocator->allocate(static_cast<std::size_t>(floats) * sizeof(float),
                                          MemoryCategory::Workspace);
   }
-  run_on(launch, "matmul",
-         [&]<Isa isa>() { cpu::matmul<isa>(launch, out, a, b, beta, scratch.data()); });
+  run_on(launch, "matmul", [&]<Isa isa>() {
+    cpu::prepare_gemm();
+    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, scratch.data());
+    check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
+          out.sizes[out.dims - 2], out.sizes[out.dims - 1], a.sizes[a.dims - 1]);
+  });
 }
 
 }  // namespace fsdptrain::kernels

@@ -6,6 +6,11 @@
 // ISA variant alone, so that the bits are the same for any number of threads; one thread
 // multiplies a tile through oneDNN (float32) or Eigen (float64, and float32 where the build says
 // FSDPTRAIN_GEMM=eigen). bfloat16 is widened tile by tile and multiplied in float32.
+//
+// oneDNN is held to an ISA variant once per process: the first product limits it to
+// select_isa(), which follows FSDPTRAIN_ISA, and ConfigError is raised if oneDNN refuses. A rank
+// context with a lower Options::isa in the same process still multiplies float32 and bfloat16
+// with the variant of the process; only the tiles follow its own.
 namespace fsdptrain::kernels {
 
 // The output tile of one task.
@@ -16,8 +21,9 @@ struct GemmTile {
 GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa);
 
 namespace cpu {
+// False if the matrix library refused a tile.
 template <Isa isa>
-void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
+bool matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
             void* scratch);
 }  // namespace cpu
 

@@ -14,11 +14,15 @@ struct GemmOperand {
   bool transposed;
 };
 
+// Readies the library, on the calling thread and before a parallel region: see kernels/matmul.h.
+// ConfigError if it cannot be held to the ISA variant of this process.
+void prepare_gemm();
+
 // c[i * c_stride + j] = sum over p of a(i, p) b(p, j) + beta * c, for m x n elements. With
-// beta = 0, c is not read.
-void gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
+// beta = 0, c is not read. False if the library refuses: this runs in tasks, which do not throw.
+bool gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
                  std::int64_t m, std::int64_t n, std::int64_t k, float beta);
-void gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
+bool gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
                  std::int64_t m, std::int64_t n, std::int64_t k, double beta);
 
 }  // namespace fsdptrain::kernels::cpu

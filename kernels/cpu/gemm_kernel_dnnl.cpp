@@ -8,30 +8,31 @@
 namespace fsdptrain::kernels::cpu {
 namespace {
 
-// Holds oneDNN to the variant that FSDPTRAIN_ISA asks for; possible only before its first use.
+// Possible only before the first use of oneDNN.
 bool limit_isa() {
-  switch (select_isa()) {
-    case Isa::Baseline:
-      return dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41) == dnnl_success;
-    case Isa::Avx2:
-      return dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2) == dnnl_success;
-  }
-  return false;
+  const Isa isa = select_isa();
+  const dnnl_status_t status =
+      dnnl_set_max_cpu_isa(isa == Isa::Avx2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+  check<ConfigError>(status == dnnl_success,
+                     "matmul: oneDNN cannot be held to {} (status {}): results would depend on "
+                     "the CPU; build with FSDPTRAIN_GEMM=eigen",
+                     name_of(isa), static_cast<int>(status));
+  return true;
 }
 
 }  // namespace
 
-void gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
-                 std::int64_t m, std::int64_t n, std::int64_t k, float beta) {
+void prepare_gemm() {
   static const bool limited = limit_isa();
   (void)limited;
+}
+
+bool gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
+                 std::int64_t m, std::int64_t n, std::int64_t k, float beta) {
   // The library must not split what is one tile of ours; the setting belongs to this thread.
   omp_set_num_threads(1);
-  const dnnl_status_t status =
-      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data,
-                 a.stride, b.data, b.stride, beta, c, c_stride);
-  check(status == dnnl_success, "matmul: oneDNN refused {} x {} x {} with status {}", m, n, k,
-        static_cast<int>(status));
+  return dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data,
+                    a.stride, b.data, b.stride, beta, c, c_stride) == dnnl_success;
 }
 
 }  // namespace fsdptrain::kernels::cpu

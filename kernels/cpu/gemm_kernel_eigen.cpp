@@ -41,15 +41,19 @@ void multiply(T* c, std::int64_t c_stride, GemmOperand<T> a, GemmOperand<T> b, s
 
 }  // namespace
 
-void gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
+bool gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
                  std::int64_t m, std::int64_t n, std::int64_t k, double beta) {
   multiply(c, c_stride, a, b, m, n, k, beta);
+  return true;
 }
 
 #if defined(FSDPTRAIN_GEMM_EIGEN)
-void gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
+void prepare_gemm() {}
+
+bool gemm_kernel(float* c, std::int64_t c_stride, GemmOperand<float> a, GemmOperand<float> b,
                  std::int64_t m, std::int64_t n, std::int64_t k, float beta) {
   multiply(c, c_stride, a, b, m, n, k, beta);
+  return true;
 }
 #endif
 

@@ -86,12 +86,12 @@ struct TileTask {
 
 // float32 and float64: straight from the operands to the output.
 template <class T>
-FSDPTRAIN_HOST_DEVICE void multiply_tile(const TileTask& t, const View& out, const View& a,
+FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, const View& a,
                                          const View& b, double beta, float*) {
   const auto c = as_matrix<T>(out);
   const auto left = as_matrix<const T>(a);
   const auto right = as_matrix<const T>(b);
-  cpu::gemm_kernel(
+  return cpu::gemm_kernel(
       c.at(t.batch, t.row, t.column), c.stride,
       cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
       cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m, t.n,
@@ -100,7 +100,7 @@ FSDPTRAIN_HOST_DEVICE void multiply_tile(const TileTask& t, const View& out, con
 
 // bfloat16: panels of kPanelDepth are widened into scratch and summed in float.
 template <class Out>
-FSDPTRAIN_HOST_DEVICE void multiply_tile_widened(const TileTask& t, const View& out, const View& a,
+FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& out, const View& a,
                                                  const View& b, double beta, float* scratch) {
   const auto left = as_matrix<const bfloat16>(a);
   const auto right = as_matrix<const bfloat16>(b);
@@ -111,16 +111,19 @@ FSDPTRAIN_HOST_DEVICE void multiply_tile_widened(const TileTask& t, const View& 
     const std::int64_t depth = min(cpu::kPanelDepth, t.k - p);
     const auto x = widen(left, t.batch, t.row, p, t.m, depth, left_panel);
     const auto y = widen(right, t.batch, p, t.column, depth, t.n, right_panel);
-    cpu::gemm_kernel(tile, t.n, x, y, t.m, t.n, depth, p == 0 ? 0.0f : 1.0f);
+    if (!cpu::gemm_kernel(tile, t.n, x, y, t.m, t.n, depth, p == 0 ? 0.0f : 1.0f)) {
+      return false;
+    }
   }
   store_tile(as_matrix<Out>(out), t.batch, t.row, t.column, t.m, t.n, tile,
              static_cast<float>(beta));
+  return true;
 }
 
 }  // namespace FSDPTRAIN_VARIANT
 
 template <>
-void cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, const View& b,
+bool cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, const View& b,
                        double beta, void* scratch) {
   const int row_dim = out.dims - 2;
   const std::int64_t batches = out.dims == 3 ? out.sizes[0] : 1;
@@ -131,6 +134,7 @@ void cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, con
   const std::int64_t tile_rows = ceil_div(m, tile.rows);
   const std::int64_t tile_columns = ceil_div(n, tile.columns);
   const std::int64_t scratch_floats = matmul_scratch_floats(tile);
+  bool refused = false;
   parallel_for_threads(
       launch, batches * tile_rows * tile_columns, [&](std::int64_t index, int thread) {
         const std::int64_t column = index % tile_columns * tile.columns;
@@ -139,16 +143,21 @@ void cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, con
             index / (tile_columns * tile_rows), row, column, min(tile.rows, m - row),
             min(tile.columns, n - column),      k};
         float* const own = static_cast<float*>(scratch) + thread * scratch_floats;
+        bool done = false;
         if (a.dtype == DType::Float64) {
-          multiply_tile<double>(task, out, a, b, beta, own);
+          done = multiply_tile<double>(task, out, a, b, beta, own);
         } else if (a.dtype == DType::Float32) {
-          multiply_tile<float>(task, out, a, b, beta, own);
+          done = multiply_tile<float>(task, out, a, b, beta, own);
         } else if (out.dtype == DType::Float32) {
-          multiply_tile_widened<float>(task, out, a, b, beta, own);
+          done = multiply_tile_widened<float>(task, out, a, b, beta, own);
         } else {
-          multiply_tile_widened<bfloat16>(task, out, a, b, beta, own);
+          done = multiply_tile_widened<bfloat16>(task, out, a, b, beta, own);
+        }
+        if (!done) {
+          __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
         }
       });
+  return !refused;
 }
 
 }  // namespace fsdptrain::kernels

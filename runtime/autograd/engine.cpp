@@ -46,7 +46,7 @@ class Pass {
   void run_node(Meta& meta, bool retain_graph);
   void deliver(const Edge& edge, Tensor gradient, bool in_slot);
   void add_to_slot(const Meta& meta, const Tensor& gradient);
-  void add_to_pending(Pending& pending, Tensor gradient);
+  void add_to_pending(const Meta& meta, Pending& pending, Tensor gradient);
   void edge_arrived(Meta& meta);
   void finish_leaf(Meta& leaf, Pending& pending);
   void finish_edge_of(const Invocation& invocation);
@@ -75,7 +75,8 @@ Tensor as_own(Tensor gradient) {
   if (is_whole && gradient.storage().use_count() == 1) {
     return gradient;
   }
-  Tensor copy = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device());
+  Tensor copy = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device(),
+                              MemoryCategory::Gradient);
   kernels::copy(copy.launch(), copy.view(), gradient.view());
   return copy;
 }
@@ -139,14 +140,25 @@ void Pass::run_node(Meta& meta, bool retain_graph) {
   if (pending.grad.defined()) {
     try {
       check<AutogradError>(node->backward != nullptr,
-                           "the graph was freed by an earlier backward: pass {} to run it again",
-                           "retain_graph");
+                           "the graph was freed by an earlier backward: pass retain_graph to run "
+                           "it again");
       gradients = node->backward(pending.grad, sink);
       check<AutogradError>(gradients.size() == node->edges.size(),
                            "returned {} gradients for {} inputs", gradients.size(),
                            node->edges.size());
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        const int input = static_cast<int>(i);
+        check<AutogradError>(
+            !gradients[i].defined() || !(sink.in_slot(input) || sink.posted(input).defined()),
+            "posted a gradient for input {} and returned another: one of them would be lost",
+            input);
+      }
     } catch (Error& error) {
+      sink.abandon();
       error.add_context(fmt::format("backward of {}", node->op));
+      throw;
+    } catch (...) {
+      sink.abandon();
       throw;
     }
   }
@@ -175,7 +187,7 @@ void Pass::deliver(const Edge& edge, Tensor gradient, bool in_slot) {
     if (meta.slot) {
       add_to_slot(meta, gradient);
     } else {
-      add_to_pending(pending_.at(&meta), std::move(gradient));
+      add_to_pending(meta, pending_.at(&meta), std::move(gradient));
     }
   }
   edge_arrived(meta);
@@ -185,23 +197,25 @@ void Pass::deliver(const Edge& edge, Tensor gradient, bool in_slot) {
 }
 
 void Pass::add_to_slot(const Meta& meta, const Tensor& gradient) {
+  const View from = gradient.view();
   const GradientTarget target = meta.slot->open();
   stats_.slot_elements_added += gradient.numel();
   if (target.accumulate) {
-    kernels::accumulate(gradient.launch(), target.destination.view(), gradient.view());
+    kernels::accumulate(gradient.launch(), target.destination.view(), from);
   } else {
-    kernels::copy(gradient.launch(), target.destination.view(), gradient.view());
+    kernels::copy(gradient.launch(), target.destination.view(), from);
   }
 }
 
-void Pass::add_to_pending(Pending& pending, Tensor gradient) {
+void Pass::add_to_pending(const Meta& meta, Pending& pending, Tensor gradient) {
   if (!pending.grad.defined()) {
     pending.grad = std::move(gradient);
     return;
   }
   if (!pending.owned) {
     // An op may have returned one tensor for two inputs: sum into a new one.
-    const Tensor sum = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device());
+    const Tensor sum = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device(),
+                                     gradient_category(meta));
     kernels::copy(sum.launch(), sum.view(), pending.grad.view());
     pending.grad = sum;
     pending.owned = true;
@@ -234,7 +248,7 @@ void Pass::finish_leaf(Meta& leaf, Pending& pending) {
   if (pending.grad.defined()) {
     if (leaf.grad.defined()) {
       Pending sum{0, leaf.grad, false};
-      add_to_pending(sum, pending.grad);
+      add_to_pending(leaf, sum, pending.grad);
       leaf.grad = sum.grad;
     } else {
       leaf.grad = as_own(std::move(pending.grad));
@@ -254,12 +268,13 @@ void Pass::finish_edge_of(const Invocation& invocation) {
 
 BackwardStats backward(const Tensor& root, const BackwardOptions& options) {
   AutogradState& state = current_context().autograd;
-  check<AutogradError>(state.pass == nullptr, "backward: called from within a backward; {}",
-                       "queue_callback() runs work at the end of the pass");
+  check<AutogradError>(
+      state.pass == nullptr,
+      "backward: called from within a backward; queue_callback() runs work at the end "
+      "of the pass");
   check<AutogradError>(root.defined() && root.requires_grad(),
                        "backward: the root requires no grad: it was computed from nothing that "
-                       "does, or under {}",
-                       "NoGradGuard");
+                       "does, or under NoGradGuard");
   BackwardOptions filled = options;
   if (!filled.grad_output.defined()) {
     check<ShapeError>(root.numel() == 1,
@@ -284,7 +299,7 @@ BackwardStats backward(const Tensor& root, const BackwardOptions& options) {
 
 void queue_callback(std::function<void()> callback) {
   Pass* const pass = current_context().autograd.pass;
-  check<AutogradError>(pass != nullptr, "queue_callback: no backward is under {}", "way");
+  check<AutogradError>(pass != nullptr, "queue_callback: no backward is under way");
   pass->queue(std::move(callback));
 }
 

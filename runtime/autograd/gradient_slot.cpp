@@ -7,6 +7,7 @@
 namespace fsdptrain::autograd {
 
 GradientTarget SlotView::open() const {
+  destination.view();  // Throws before anything is marked.
   const bool none_written =
       std::ranges::none_of(slots, [](const auto& slot) { return slot->written; });
   if (whole && none_written) {
@@ -22,6 +23,15 @@ GradientTarget SlotView::open() const {
     }
   }
   return {destination, true};
+}
+
+void SlotView::abandon(const GradientTarget& target) const {
+  if (target.accumulate) {
+    return;
+  }
+  for (const auto& slot : slots) {
+    slot->written = false;
+  }
 }
 
 bool SlotView::ahead() const {

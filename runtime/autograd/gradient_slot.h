@@ -31,8 +31,11 @@ struct SlotView {
   // The view reaches every element of its slots.
   bool whole = true;
 
-  // Opens the destination for one write; all slots count as written from here on.
+  // Opens the destination for one write; all slots count as written from here on. StorageError,
+  // and nothing is opened, while it is released.
   GradientTarget open() const;
+  // After a write to an open `target` that failed: what was to be replaced is unwritten again.
+  void abandon(const GradientTarget& target) const;
 
   bool ahead() const;
   void set_ahead(bool ahead) const;

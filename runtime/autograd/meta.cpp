@@ -12,6 +12,10 @@ std::shared_ptr<Meta> make_leaf(const Tensor& tensor) {
   return meta;
 }
 
+MemoryCategory gradient_category(const Meta& meta) {
+  return meta.producer == nullptr ? MemoryCategory::Gradient : MemoryCategory::Activation;
+}
+
 Tensor gradient_of(const Meta& leaf) {
   if (!leaf.slot) {
     return leaf.grad;

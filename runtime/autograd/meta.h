@@ -43,6 +43,9 @@ struct Meta {
 
 std::shared_ptr<Meta> make_leaf(const Tensor& tensor);
 
+// What the memory of a sum of this tensor's gradients counts as: a leaf keeps its own.
+MemoryCategory gradient_category(const Meta& meta);
+
 // The gradient of a leaf: undefined if nothing was written since it was cleared.
 Tensor gradient_of(const Meta& leaf);
 void clear_gradient(Meta& leaf);

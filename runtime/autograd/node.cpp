@@ -25,13 +25,21 @@ GradientTarget GradientSink::open(int input) {
   const Meta& meta = *edges_[index].to;
   if (meta.slot) {
     in_slot_[index] = true;
-    return meta.slot->open();
+    GradientTarget target = meta.slot->open();
+    opened_.emplace_back(&*meta.slot, target);
+    return target;
   }
   if (posted_[index].defined()) {
     return {posted_[index], true};
   }
-  posted_[index] = Tensor::empty(meta.shape, meta.dtype, meta.device, MemoryCategory::Activation);
+  posted_[index] = Tensor::empty(meta.shape, meta.dtype, meta.device, gradient_category(meta));
   return {posted_[index], false};
+}
+
+void GradientSink::abandon() const {
+  for (const auto& [slot, target] : opened_) {
+    slot->abandon(target);
+  }
 }
 
 Node::~Node() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/autograd/meta.h"
@@ -36,6 +37,8 @@ class GradientSink {
   // The same target for a closure that cannot defer its writing: open from here until it returns.
   // Somebody wants the gradient of this input.
   GradientTarget open(int input);
+  // After a closure that failed: the slots it was to replace are unwritten again.
+  void abandon() const;
 
   // Inputs whose gradient was posted into a slot, and the new tensors of the others.
   bool in_slot(int input) const { return in_slot_[static_cast<std::size_t>(input)]; }
@@ -43,6 +46,7 @@ class GradientSink {
 
  private:
   const std::vector<Edge>& edges_;
+  std::vector<std::pair<const SlotView*, GradientTarget>> opened_;
   std::vector<bool> in_slot_;
   std::vector<Tensor> posted_;
 };

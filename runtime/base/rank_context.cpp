@@ -1,5 +1,6 @@
 #include "runtime/base/rank_context.h"
 
+#include <algorithm>
 #include <sched.h>
 
 #include "runtime/base/error.h"
@@ -17,10 +18,19 @@ int default_threads() {
   return sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
 }
 
+Isa checked_isa(std::optional<Isa> wanted) {
+  if (!wanted) {
+    return select_isa();
+  }
+  check<ConfigError>(std::ranges::count(supported_isas(), *wanted) == 1,
+                     "isa: this CPU cannot run {}", name_of(*wanted));
+  return *wanted;
+}
+
 }  // namespace
 
 RankContext::RankContext(const Options& options)
-    : isa_(options.isa ? *options.isa : select_isa()),
+    : isa_(checked_isa(options.isa)),
       pool_(options.threads == 0 ? default_threads() : options.threads),
       log_prefix_(options.log_prefix),
       host_(Allocator::create(Device::cpu())),
@@ -43,8 +53,8 @@ Launch RankContext::launch(Device device) {
 }
 
 RankContext& current_context() {
-  check(bound_context != nullptr, "no rank context is bound to this thread: create a {}",
-        "RankContext and a ContextGuard first");
+  check(bound_context != nullptr,
+        "no rank context is bound to this thread: create a RankContext and a ContextGuard first");
   return *bound_context;
 }
 
@@ -53,12 +63,30 @@ const std::string& bound_log_prefix() {
   return bound_context != nullptr ? bound_context->log_prefix() : none;
 }
 
-ContextGuard::ContextGuard(RankContext& context) : previous_(bound_context) {
+void RankContext::bind() {
+  const std::thread::id self = std::this_thread::get_id();
+  std::thread::id owner;
+  if (!owner_.compare_exchange_strong(owner, self)) {
+    check(owner == self, "ContextGuard: the rank context {}is bound on another thread",
+          log_prefix_);
+  }
+  ++bindings_;
+}
+
+void RankContext::unbind() {
+  if (--bindings_ == 0) {
+    owner_.store(std::thread::id());
+  }
+}
+
+ContextGuard::ContextGuard(RankContext& context) : context_(context), previous_(bound_context) {
+  context.bind();
   bound_context = &context;
 }
 
 ContextGuard::~ContextGuard() {
   bound_context = previous_;
+  context_.unbind();
 }
 
 }  // namespace fsdptrain

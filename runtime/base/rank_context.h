@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "runtime/base/allocator.h"
 #include "runtime/base/isa.h"
@@ -40,7 +42,7 @@ class RankContext {
   struct Options {
     // 0: one per processor that this process may run on.
     int threads = 0;
-    // Empty: select_isa().
+    // Empty: select_isa(). ConfigError if this CPU cannot run it.
     std::optional<Isa> isa = std::nullopt;
     // In front of every log line, for example "[rank 3] ".
     std::string log_prefix = {};
@@ -50,6 +52,7 @@ class RankContext {
   explicit RankContext(const Options& options);
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
+  ~RankContext() = default;
 
   Isa isa() const { return isa_; }
   ThreadPool& pool() { return pool_; }
@@ -62,11 +65,18 @@ class RankContext {
   AutogradState autograd;
 
  private:
+  friend class ContextGuard;
+  void bind();
+  void unbind();
+
   Isa isa_;
   ThreadPool pool_;
   std::string log_prefix_;
   std::shared_ptr<Allocator> host_;
   std::shared_ptr<Allocator> meta_;
+  // The thread this is bound to, none for the default id, and its guards, which it alone counts.
+  std::atomic<std::thread::id> owner_{};
+  int bindings_ = 0;
 };
 
 // The context bound to this thread; Error if there is none.
@@ -75,7 +85,8 @@ RankContext& current_context();
 // The log prefix of the bound context; empty where none is bound.
 const std::string& bound_log_prefix();
 
-// Binds a context to this thread for the lifetime of the guard. Guards nest.
+// Binds a context to this thread for the lifetime of the guard. Guards nest; Error if
+// the context is bound on another thread.
 class ContextGuard {
  public:
   explicit ContextGuard(RankContext& context);
@@ -84,6 +95,7 @@ class ContextGuard {
   ~ContextGuard();
 
  private:
+  RankContext& context_;
   RankContext* previous_;
 };
 

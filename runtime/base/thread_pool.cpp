@@ -1,5 +1,7 @@
 #include "runtime/base/thread_pool.h"
 
+#include <exception>
+
 #include "runtime/base/error.h"
 
 namespace fsdptrain {
@@ -23,12 +25,25 @@ ThreadPool::ThreadPool(int threads) {
                      threads);
   const unsigned processors = std::thread::hardware_concurrency();
   spins_ = static_cast<unsigned>(threads) <= processors ? kSpins : 0;
-  for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker] { work(worker); });
+  workers_.reserve(static_cast<std::size_t>(threads) - 1);
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      workers_.emplace_back([this, worker] { work(worker); });
+    }
+  } catch (const std::exception& error) {
+    stop();
+    fail(
+        "threads: wanted {}, but only {} could be started ({}): raise the limit of `ulimit -u` or "
+        "set fewer run.threads",
+        threads, this->threads(), error.what());
   }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();

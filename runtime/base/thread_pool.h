@@ -17,7 +17,7 @@ class ThreadPool {
   using Task = void (*)(void* context, std::int64_t index, int thread);
 
   // `threads` counts the calling thread; at least 1. Workers do not spin where there are more
-  // threads than processors.
+  // threads than processors. Error, and no thread left behind, if the system refuses one.
   explicit ThreadPool(int threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -31,6 +31,7 @@ class ThreadPool {
 
  private:
   void work(int thread);
+  void stop();
   void claim_tasks(int thread);
 
   // Written by run() before `generation_` announces it.

@@ -35,6 +35,7 @@ Tensor stacked_alias(std::span<const Tensor> tensors) {
   Shape shape = first.shape();
   std::int64_t end = first.offset() + first.numel();
   for (const Tensor& tensor : tensors.subspan(1)) {
+    check_same_dtype("stack_adjacent", first, tensor);
     Shape expected = first.shape();
     expected[0] = tensor.size(0);
     check<ShapeError>(tensor.shape() == expected,
@@ -54,10 +55,12 @@ Tensor stacked_alias(std::span<const Tensor> tensors) {
 }  // namespace
 
 Tensor reshape(const Tensor& x, std::initializer_list<std::int64_t> sizes) {
+  check_defined("reshape", x);
   return reshape(x, views::infer_shape(x, {sizes.begin(), sizes.size()}));
 }
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined("reshape", x);
   if (!views::can_reshape(x, shape)) {
     check<ShapeError>(x.numel() == shape.numel(),
                       "reshape: shape {} has not as many elements as {}", x.shape(), shape);
@@ -71,6 +74,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 }
 
 Tensor transpose(const Tensor& x, int dim_a, int dim_b) {
+  check_defined("transpose", x);
   return record_view(
       "transpose", x, [=](const Tensor& t) { return views::transpose(t, dim_a, dim_b); },
       [=](const Tensor& dy, GradientSink&) -> Gradients {
@@ -79,6 +83,7 @@ Tensor transpose(const Tensor& x, int dim_a, int dim_b) {
 }
 
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  check_defined("narrow", x);
   return record_view(
       "narrow", x, [=](const Tensor& t) { return views::narrow(t, dim, start, length); },
       [=, shape = x.shape()](const Tensor& dy, GradientSink&) -> Gradients {
@@ -89,12 +94,14 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
+  check_defined("unsqueeze", x);
   return record_view(
       "unsqueeze", x, [dim](const Tensor& t) { return views::unsqueeze(t, dim); },
       [dim](const Tensor& dy, GradientSink&) -> Gradients { return {views::squeeze(dy, dim)}; });
 }
 
 Tensor squeeze(const Tensor& x, int dim) {
+  check_defined("squeeze", x);
   return record_view(
       "squeeze", x, [dim](const Tensor& t) { return views::squeeze(t, dim); },
       [dim = normalize_dim("squeeze", dim, x.dims())](
@@ -102,6 +109,7 @@ Tensor squeeze(const Tensor& x, int dim) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
+  check_defined("expand", x);
   // Not a view of a gradient slot: several elements of the result share one of the slot.
   return record("expand", views::expand(x, shape), {x},
                 [shape = x.shape()](const Tensor& dy, GradientSink&) -> Gradients {
@@ -110,15 +118,18 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 }
 
 Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", x);
   return x.is_contiguous() ? x : clone(x);
 }
 
 Tensor clone(const Tensor& x) {
+  check_defined("clone", x);
   return record("clone", copy_of(x), {x},
                 [](const Tensor& dy, GradientSink&) -> Gradients { return {dy}; });
 }
 
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, int dim) {
+  check_defined("split", x);
   const int d = normalize_dim("split", dim, x.dims());
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) {
@@ -136,8 +147,9 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
 }
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "cat: needs at least one {}", "tensor");
+  check<ShapeError>(!tensors.empty(), "cat: needs at least one tensor");
   const Tensor& first = tensors.front();
+  check_defined("cat", first);
   const int d = normalize_dim("cat", dim, first.dims());
   Shape shape = first.shape();
   shape[d] = 0;
@@ -176,8 +188,11 @@ Tensor cat(std::span<const Tensor> tensors, int dim) {
 }
 
 Tensor stack_adjacent(std::span<const Tensor> parameters) {
+  for (const Tensor& parameter : parameters) {
+    check_defined("stack_adjacent", parameter);
+  }
   check<ShapeError>(!parameters.empty() && parameters.front().dims() > 0,
-                    "stack_adjacent: needs at least one parameter of at least one {}", "dimension");
+                    "stack_adjacent: needs at least one parameter of at least one dimension");
   Tensor stacked = stacked_alias(parameters);
   const std::vector<Tensor> inputs(parameters.begin(), parameters.end());
   if (!autograd::records(inputs)) {

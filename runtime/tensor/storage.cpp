@@ -19,8 +19,10 @@ std::shared_ptr<Storage> Storage::placed(Device device, std::size_t nbytes) {
 }
 
 std::byte* Storage::data() const {
-  check<StorageError>(present_, "data: the storage {}of {} bytes is released",
-                      name_.empty() ? "" : "of " + name_ + " ", nbytes_);
+  if (!present_) [[unlikely]] {
+    fail<StorageError>("data: the storage {}of {} bytes is released",
+                       name_.empty() ? "" : "of " + name_ + " ", nbytes_);
+  }
   return data_;
 }
 
@@ -31,8 +33,10 @@ void Storage::release() {
 }
 
 void Storage::restore() {
-  check<StorageError>(owns_bytes_, "restore: the storage {} has no bytes of its own, {}", name_,
-                      "its owner must give an address");
+  check<StorageError>(owns_bytes_,
+                      "restore: the storage {} has no bytes of its own, its owner "
+                      "must give an address",
+                      name_);
   if (!present_) {
     allocation_ = current_context().allocator(device_).allocate(nbytes_, category_);
     data_ = allocation_.data();

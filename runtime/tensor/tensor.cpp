@@ -21,16 +21,20 @@ std::size_t bytes_of(const char* op, const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(nbytes);
 }
 
-// The elements from the first to the last that a layout reaches.
-std::int64_t extent(const Shape& shape, const Strides& strides) {
+// Whether a layout from `offset` on stays within `capacity` elements.
+bool fits(const Shape& shape, const Strides& strides, std::int64_t offset, std::int64_t capacity) {
   if (shape.numel() == 0) {
-    return 0;
+    return offset <= capacity;
   }
-  std::int64_t last = 0;
+  std::int64_t last = offset;
   for (int dim = 0; dim < shape.dims(); ++dim) {
-    last += (shape[dim] - 1) * strides[dim];
+    std::int64_t span = 0;
+    if (__builtin_mul_overflow(shape[dim] - 1, strides[dim], &span) ||
+        __builtin_add_overflow(last, span, &last)) {
+      return false;
+    }
   }
-  return last + 1;
+  return last < capacity;
 }
 
 }  // namespace
@@ -73,9 +77,15 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, 
 
 Tensor Tensor::over(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
                     const Strides& strides, std::int64_t offset) {
+  check<StorageError>(storage != nullptr, "over: the storage is undefined");
   bytes_of("over", shape, dtype);
+  check<ShapeError>(strides.size() == shape.dims(), "over: shape {} needs {} strides, got {}",
+                    shape, shape.dims(), strides);
+  for (const std::int64_t stride : strides) {
+    check<ShapeError>(stride >= 0, "over: strides must not be negative, got {}", strides);
+  }
   const auto capacity = static_cast<std::int64_t>(storage->nbytes() / size_of(dtype));
-  check<ShapeError>(offset >= 0 && offset + extent(shape, strides) <= capacity,
+  check<ShapeError>(offset >= 0 && fits(shape, strides, offset, capacity),
                     "over: shape {} with strides {} at {} does not fit {} elements", shape, strides,
                     offset, capacity);
   Tensor tensor;
@@ -92,12 +102,12 @@ std::int64_t Tensor::size(int dim) const {
 }
 
 Device Tensor::device() const {
-  check<StorageError>(defined(), "device: the tensor is {}", "undefined");
+  check<StorageError>(defined(), "device: the tensor is undefined");
   return storage_->device();
 }
 
 View Tensor::view() const {
-  check<StorageError>(defined(), "view: the tensor is {}", "undefined");
+  check<StorageError>(defined(), "view: the tensor is undefined");
   View view;
   std::byte* const base = storage_->data();
   view.data =
@@ -172,12 +182,17 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::alias(const Shape& shape, const Strides& strides, std::int64_t offset) const {
+  check<StorageError>(defined(), "alias: the tensor is undefined");
   return over(storage_, dtype_, shape, strides, offset);
 }
 
 Tensor& Tensor::set_requires_grad(bool requires_grad) {
   check<DTypeError>(!requires_grad || is_floating(dtype_),
                     "requires_grad: needs a floating dtype, got {}", dtype_);
+  check<AutogradError>(!requires_grad || is_leaf(),
+                       "requires_grad: a tensor of shape {} with history is no leaf: detach() it "
+                       "first",
+                       shape_);
   if (requires_grad == this->requires_grad()) {
     return *this;
   }
@@ -191,6 +206,9 @@ bool Tensor::is_leaf() const {
 
 Tensor Tensor::grad() const {
   check<AutogradError>(requires_grad(), "grad: the tensor of shape {} does not require grad",
+                       shape_);
+  check<AutogradError>(is_leaf(),
+                       "grad: the tensor of shape {} is no leaf: only leaves keep their gradient",
                        shape_);
   return autograd::gradient_of(*meta_);
 }

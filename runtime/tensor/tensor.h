@@ -46,7 +46,8 @@ class Tensor {
                      MemoryCategory category = MemoryCategory::Activation) {
     return from_bytes(std::as_bytes(values), shape, kDTypeOf<T>, category);
   }
-  // A window on bytes that `storage` holds; offset in elements. ShapeError if it does not fit.
+  // A window on bytes that `storage` holds; offset in elements. ShapeError if it does not fit
+  // or a stride is negative, StorageError without storage.
   static Tensor over(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
                      const Strides& strides, std::int64_t offset);
 
@@ -71,7 +72,8 @@ class Tensor {
   double item(std::int64_t index = 0) const;
   void set_item(std::int64_t index, double value);
   std::vector<double> to_vector() const;
-  // The bytes of a contiguous CPU tensor; writing through them is an in-place change.
+  // The bytes of a contiguous CPU tensor. Writing through them bumps no version: a backward that
+  // saved the tensor does not notice.
   std::span<std::byte> bytes() const;
   template <class T>
   std::span<T> values() const {
@@ -86,11 +88,13 @@ class Tensor {
   Tensor alias(const Shape& shape, const Strides& strides, std::int64_t offset) const;
 
   // Makes this handle a leaf whose gradient is wanted (floating dtypes only), or cuts its history.
+  // AutogradError for true on a tensor with history.
   Tensor& set_requires_grad(bool requires_grad);
   bool requires_grad() const { return meta_ != nullptr; }
   // A leaf: its own producer is no op. Tensors without history are leaves.
   bool is_leaf() const;
-  // The accumulated gradient of a leaf; undefined before the first backward.
+  // The accumulated gradient of a leaf; undefined before the first backward. AutogradError for a
+  // tensor that is no leaf or wants no gradient.
   Tensor grad() const;
   void zero_grad();
   const std::shared_ptr<autograd::Meta>& autograd_meta() const { return meta_; }

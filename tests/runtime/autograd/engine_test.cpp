@@ -298,6 +298,37 @@ TEST_SUITE("runtime/autograd/engine") {
                          ShapeError);
   }
 
+  TEST_CASE("a closure that posts and returns a gradient for one input is named") {
+    const Tensor x = leaf({1, 2});
+    const Tensor twice = autograd::record(
+        "twice", x.detach(), {x}, [](const Tensor& dy, GradientSink& sink) -> Gradients {
+          sink.post(0, [&](const autograd::GradientTarget& target) {
+            ops::copy_(target.destination, dy);
+          });
+          return {dy};
+        });
+    CHECK_THROWS_WITH_AS(
+        autograd::backward(twice, {.grad_output = Tensor::of({1, 1}, DType::Float64)}),
+        doctest::Contains("backward of twice: posted a gradient for input 0 and returned another"),
+        AutogradError);
+    CHECK_FALSE(x.grad().defined());
+  }
+
+  TEST_CASE("what the engine allocates for a leaf counts as gradient memory") {
+    const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
+    const std::int64_t before = counters.live_of(MemoryCategory::Gradient);
+    const Tensor x = leaf({1, 2});
+    const Tensor ones = Tensor::of({1, 1}, DType::Float64);
+    autograd::backward(ops::add(x, x), {.grad_output = ones});
+    CHECK(counters.live_of(MemoryCategory::Gradient) == before + 64);
+    const Tensor y = leaf({1, 2});
+    autograd::backward(ops::add(y, leaf({1, 2})), {.grad_output = ones});
+    CHECK(counters.live_of(MemoryCategory::Gradient) == before + 128);
+    autograd::backward(ops::scale(y, 2), {.grad_output = ones});
+    CHECK(y.grad().to_vector() == Values{3, 3});
+    CHECK(counters.live_of(MemoryCategory::Gradient) == before + 128);
+  }
+
   TEST_CASE("an undefined gradient passes through and reaches every leaf's hook") {
     const Tensor x = leaf({1, 2});
     const Tensor other = leaf({3, 4});
@@ -328,6 +359,20 @@ TEST_SUITE("runtime/autograd/engine") {
     CHECK(ops::square(x).requires_grad());
     CHECK_FALSE(ops::square(x.detach()).requires_grad());
     CHECK_FALSE(ops::square(x).is_leaf());
+  }
+
+  TEST_CASE("a tensor with history becomes no leaf and keeps no gradient") {
+    const Tensor x = leaf({1, 2});
+    Tensor y = ops::square(x);
+    CHECK_THROWS_WITH_AS(
+        y.set_requires_grad(true),
+        doctest::Contains("requires_grad: a tensor of shape [2] with history is no leaf"),
+        AutogradError);
+    CHECK_THROWS_WITH_AS(y.grad(), doctest::Contains("grad: the tensor of shape [2] is no leaf"),
+                         AutogradError);
+    y = y.detach();
+    CHECK_FALSE(y.set_requires_grad(true).grad().defined());
+    CHECK(y.set_requires_grad(true).requires_grad());
   }
 
   TEST_CASE("a root must require grad, and grad_output must fit it") {

@@ -1,6 +1,7 @@
 #include "runtime/autograd/gradient_slot.h"
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -165,6 +166,10 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
                          doctest::Contains("stack_adjacent: the first tensor, of shape [2, 2] and "
                                            "strides [1, 2], has gaps"),
                          AutogradError);
+    const Tensor halves = Tensor::over(flat.storage(), DType::BFloat16, {1, 2}, {2, 1}, 2);
+    CHECK_THROWS_WITH_AS(stack({at({1, 2}, 0), halves}),
+                         doctest::Contains("stack_adjacent: dtypes float32 and bfloat16 differ"),
+                         DTypeError);
     CHECK_THROWS_WITH_AS(stack({}), doctest::Contains("needs at least one parameter"), ShapeError);
     CHECK_THROWS_AS(stack({at({}, 0)}), ShapeError);
   }
@@ -217,6 +222,41 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
       CHECK(w.grad().to_vector() == Values{11 * times, 22 * times, 11 * times, 22 * times});
       CHECK(bias.grad().to_vector() == Values{2 * times, 2 * times});
     }
+  }
+
+  TEST_CASE("a writer that fails leaves its slot unwritten, and the next one replaces it") {
+    TinyOwner owner(2);
+    const Tensor w = owner.add("w", {2}, {1, 2});
+    const auto run = [&](int failing_write) {
+      const Tensor y = autograd::record(
+          "writer", w.detach(), {w},
+          [failing_write](const Tensor& dy, autograd::GradientSink& sink) -> autograd::Gradients {
+            for (int i = 0; i < 2; ++i) {
+              sink.post(0, [&](const autograd::GradientTarget& target) {
+                check(i != failing_write, "write {} failed", i);
+                ops::sum_into(target, dy);
+              });
+            }
+            return {Tensor()};
+          });
+      autograd::backward(y, {.grad_output = Tensor::of({3, 4}, DType::Float64)});
+    };
+    for (const int failing_write : {0, 1}) {
+      CHECK_THROWS_WITH_AS(run(failing_write), doctest::Contains("backward of writer: write"),
+                           Error);
+      CHECK_FALSE(w.grad().defined());
+    }
+    run(2);
+    CHECK(w.grad().to_vector() == Values{6, 8});
+  }
+
+  TEST_CASE("a slot without its bytes is not opened") {
+    const auto storage = Storage::placed(Device::cpu(), 16);
+    auto slot = std::make_shared<autograd::GradientSlot>();
+    slot->buffer = Tensor::over(storage, DType::Float64, {2}, {1}, 0);
+    const autograd::SlotView view{slot->buffer, {slot}, true};
+    CHECK_THROWS_AS(view.open(), StorageError);
+    CHECK_FALSE(slot->written);
   }
 
   TEST_CASE("two posts for one input without a slot add up") {

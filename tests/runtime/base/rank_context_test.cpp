@@ -72,6 +72,37 @@ TEST_SUITE("runtime/base/rank_context") {
     CHECK(&current_context() == outermost);
   }
 
+  TEST_CASE("a context is bound to one thread at a time") {
+    RankContext context({.threads = 1, .isa = {}, .log_prefix = "[rank 7] "});
+    const auto bind_elsewhere = [&] {
+      std::string text;
+      std::thread([&] {
+        try {
+          const ContextGuard guard(context);
+        } catch (const Error& error) {
+          text = error.what();
+        }
+      }).join();
+      return text;
+    };
+    CHECK(bind_elsewhere().empty());
+    {
+      const ContextGuard outer(context);
+      { const ContextGuard inner(context); }
+      CHECK(bind_elsewhere().starts_with(
+          "ContextGuard: the rank context [rank 7] is bound on another thread"));
+    }
+    CHECK(bind_elsewhere().empty());
+    const ContextGuard again(context);
+    CHECK(&current_context() == &context);
+  }
+
+  TEST_CASE("a variant that this CPU cannot run is refused") {
+    CHECK_THROWS_WITH_AS(
+        RankContext({.threads = 1, .isa = static_cast<Isa>(200), .log_prefix = {}}),
+        doctest::Contains("isa: this CPU cannot run invalid isa"), ConfigError);
+  }
+
   TEST_CASE("contexts share no allocator and know no memory on CUDA") {
     RankContext first({.threads = 1, .isa = {}, .log_prefix = {}});
     RankContext second({.threads = 1, .isa = {}, .log_prefix = {}});

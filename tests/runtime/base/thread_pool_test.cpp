@@ -3,7 +3,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <string>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -39,6 +43,25 @@ void visit(void* context, std::int64_t index, int thread) {
   std::this_thread::yield();
   users.fetch_sub(1);
 }
+
+// Leaves the process so many more bytes of addresses while it lives: the stacks of a few threads.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(std::size_t more_bytes) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    REQUIRE(getrlimit(RLIMIT_AS, &old_) == 0);
+    rlimit limit = old_;
+    limit.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + more_bytes;
+    REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+  }
+  AddressSpaceLimit(const AddressSpaceLimit&) = delete;
+  AddressSpaceLimit& operator=(const AddressSpaceLimit&) = delete;
+  ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &old_); }
+
+ private:
+  rlimit old_{};
+};
 
 }  // namespace
 
@@ -118,6 +141,25 @@ TEST_SUITE("runtime/base/thread_pool") {
     CHECK_THROWS_WITH_AS(ThreadPool(-3), doctest::Contains("got -3"), ConfigError);
     CHECK_THROWS_WITH_AS(ThreadPool(4097), doctest::Contains("got 4097"), ConfigError);
   }
+
+// A sanitizer cannot live under a limit on address space.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  TEST_CASE("a thread that the system refuses is an error, and the others end") {
+    std::string text;
+    {
+      const AddressSpaceLimit limit(std::size_t{1} << 28);
+      try {
+        const ThreadPool pool(4096);
+      } catch (const Error& error) {
+        text = error.what();
+      }
+    }
+    CAPTURE(text);
+    CHECK(text.starts_with("threads: wanted 4096, but only "));
+    CHECK(text.find("ulimit -u") != std::string::npos);
+    CHECK_NOTHROW(ThreadPool(4));
+  }
+#endif
 }
 
 }  // namespace fsdptrain

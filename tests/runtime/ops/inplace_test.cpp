@@ -72,6 +72,25 @@ TEST_SUITE("runtime/ops/inplace") {
     CHECK(leaf.item(1) == 5);
   }
 
+  TEST_CASE("in-place ops refuse a source that overlaps the target in another layout") {
+    const Tensor x = Tensor::of({1, 2, 3, 4, 5, 6, 7, 8, 9});
+    const Tensor square = views::reshape(x, {3, 3});
+    CHECK_THROWS_WITH_AS(
+        ops::copy_(square, views::transpose(square, 0, 1)),
+        doctest::Contains("copy_: the source may overlap the target of shape [3, 3] in another "
+                          "layout (strides [1, 3] at 0 and [3, 1] at 0): clone() it"),
+        ShapeError);
+    CHECK_THROWS_WITH_AS(ops::add_(square, views::narrow(square, 0, 1, 1)),
+                         doctest::Contains("add_: the source may overlap"), ShapeError);
+    CHECK_THROWS_AS(ops::copy_(views::narrow(x, 0, 1, 8), views::narrow(x, 0, 0, 8)), ShapeError);
+    CHECK(x.to_vector() == std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+    ops::copy_(views::narrow(x, 0, 0, 3), views::narrow(x, 0, 3, 3));
+    ops::add_(views::narrow(x, 0, 6, 3), views::narrow(x, 0, 6, 3));
+    CHECK(x.to_vector() == std::vector<double>{4, 5, 6, 4, 5, 6, 14, 16, 18});
+    ops::copy_(square, ops::clone(views::transpose(square, 0, 1)));
+    CHECK(x.to_vector() == std::vector<double>{4, 4, 14, 5, 5, 16, 6, 6, 18});
+  }
+
   TEST_CASE("in-place ops refuse expanded targets and operands that do not fit") {
     const Tensor expanded = views::expand(Tensor::zeros({1, 3}), {2, 3});
     CHECK_THROWS_WITH_AS(ops::fill_(expanded, 1),
@@ -90,6 +109,10 @@ TEST_SUITE("runtime/ops/inplace") {
     CHECK_THROWS_WITH_AS(
         ops::copy_(Tensor::zeros({3}), Tensor::zeros({3}, DType::Float32, Device::meta())),
         doctest::Contains("copy_: devices cpu and meta differ"), DeviceError);
+    CHECK_THROWS_WITH_AS(ops::fill_(Tensor(), 1), doctest::Contains("fill_: a tensor is undefined"),
+                         StorageError);
+    CHECK_THROWS_WITH_AS(ops::copy_(Tensor::zeros({3}), Tensor()),
+                         doctest::Contains("copy_: a tensor is undefined"), StorageError);
   }
 }
 

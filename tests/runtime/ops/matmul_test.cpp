@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "kernels/matmul.h"
 #include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
 #include "runtime/ops/cast.h"
 #include "runtime/ops/view.h"
 #include "tests/support/contexts.h"
@@ -247,6 +249,25 @@ TEST_SUITE("runtime/ops/matmul") {
                            {.grad_output = Tensor::zeros({2, 60, 70}, dtype, device)});
       }
     });
+  }
+
+  TEST_CASE("a product that the matrix library refuses is an error on the calling thread") {
+    RankContext context({.threads = 3, .isa = {}, .log_prefix = {}});
+    const ContextGuard bound(context);
+    const Tensor out = Tensor::zeros({1024, 1024});
+    const Tensor a = Tensor::zeros({1024, 8});
+    const Tensor b = Tensor::zeros({8, 1024});
+    View rows_overlap = a.view();
+    rows_overlap.strides[0] = 4;
+    // Eigen takes any strides, and such a build has nothing to raise.
+    try {
+      kernels::matmul(out.launch(), out.view(), rows_overlap, b.view(), 0);
+    } catch (const Error& error) {
+      CHECK(std::string(error.what())
+                .starts_with(
+                    "matmul: the matrix library refused a tile of the product 1024 x 1024 x 8"));
+    }
+    CHECK_NOTHROW(ops::matmul(a, b));
   }
 
   TEST_CASE("operands that do not multiply are named") {

@@ -1,6 +1,7 @@
 #include "runtime/ops/view.h"
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -138,6 +139,27 @@ TEST_SUITE("runtime/ops/view") {
                          doctest::Contains("cat: dtypes float32 and int64 differ"), DTypeError);
     const Tensor scalars[] = {Tensor::zeros({}), Tensor::zeros({})};
     CHECK_THROWS_AS(ops::cat(scalars, 0), ShapeError);
+  }
+
+  TEST_CASE("undefined tensors are named errors") {
+    const Tensor none;
+    const auto check_refused = [](const char* text, const std::function<void()>& op) {
+      CHECK_THROWS_WITH_AS(op(), doctest::Contains(text), StorageError);
+    };
+    check_refused("reshape: a tensor is undefined", [&] { ops::reshape(none, {-1}); });
+    check_refused("reshape: a tensor is undefined", [&] { ops::reshape(none, Shape{1}); });
+    check_refused("transpose: a tensor is undefined", [&] { ops::transpose(none, 0, 1); });
+    check_refused("narrow: a tensor is undefined", [&] { ops::narrow(none, 0, 0, 1); });
+    check_refused("unsqueeze: a tensor is undefined", [&] { ops::unsqueeze(none, 0); });
+    check_refused("squeeze: a tensor is undefined", [&] { ops::squeeze(none, 0); });
+    check_refused("expand: a tensor is undefined", [&] { ops::expand(none, {2}); });
+    check_refused("contiguous: a tensor is undefined", [&] { ops::contiguous(none); });
+    check_refused("clone: a tensor is undefined", [&] { ops::clone(none); });
+    check_refused("split: a tensor is undefined", [&] { ops::split(none, Sizes{1}, 0); });
+    const Tensor second_missing[] = {Tensor::zeros({1}), none};
+    check_refused("cat: a tensor is undefined", [&] { ops::cat(second_missing, 0); });
+    check_refused("stack_adjacent: a tensor is", [&] { ops::stack_adjacent(second_missing); });
+    check_refused("add: a tensor is undefined", [&] { ops::add(Tensor::zeros({1}), none); });
   }
 
   TEST_CASE("views on meta take no memory and copies take what they take on the CPU") {

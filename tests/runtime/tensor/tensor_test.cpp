@@ -71,6 +71,26 @@ TEST_SUITE("runtime/tensor/tensor") {
     CHECK_THROWS_AS(x.alias({1}, {1}, -1), ShapeError);
   }
 
+  TEST_CASE("a layout that is none, or that overflows, is refused") {
+    const Tensor x = Tensor::zeros({12});
+    constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+    CHECK_THROWS_WITH_AS(x.alias({3, 4}, {1}, 0),
+                         doctest::Contains("over: shape [3, 4] needs 2 strides, got [1]"),
+                         ShapeError);
+    CHECK_THROWS_AS(x.alias({3}, {4, 1}, 0), ShapeError);
+    CHECK_THROWS_WITH_AS(x.alias({2, 2}, {4, -1}, 1),
+                         doctest::Contains("over: strides must not be negative, got [4, -1]"),
+                         ShapeError);
+    CHECK_THROWS_AS(x.alias({5}, {std::int64_t{1} << 62}, 0), ShapeError);
+    CHECK_THROWS_AS(x.alias({2, 2}, {kHuge, kHuge}, 0), ShapeError);
+    CHECK_THROWS_AS(x.alias({2}, {1}, kHuge), ShapeError);
+    CHECK_THROWS_AS(x.alias({0}, {1}, 13), ShapeError);
+    CHECK_THROWS_WITH_AS(Tensor().alias({1}, {1}, 0),
+                         doctest::Contains("alias: the tensor is undefined"), StorageError);
+    CHECK_THROWS_WITH_AS(Tensor::over(nullptr, DType::Float32, {1}, {1}, 0),
+                         doctest::Contains("over: the storage is undefined"), StorageError);
+  }
+
   TEST_CASE("values are asked for by their own dtype") {
     const Tensor x = Tensor::zeros({2}, DType::BFloat16);
     CHECK_NOTHROW(x.values<bfloat16>());
