@@ -268,8 +268,10 @@ void Pass::finish_edge_of(const Invocation& invocation) {
 
 BackwardStats backward(const Tensor& root, const BackwardOptions& options) {
   AutogradState& state = current_context().autograd;
-  check<AutogradError>(state.pass == nullptr, "backward: called from within a backward; queue_callback() runs work at the end "
-                       "of the pass");
+  check<AutogradError>(
+      state.pass == nullptr,
+      "backward: called from within a backward; queue_callback() runs work at the end "
+      "of the pass");
   check<AutogradError>(root.defined() && root.requires_grad(),
                        "backward: the root requires no grad: it was computed from nothing that "
                        "does, or under NoGradGuard");

@@ -32,9 +32,10 @@ ThreadPool::ThreadPool(int threads) {
     }
   } catch (const std::exception& error) {
     stop();
-    fail("threads: wanted {}, but only {} could be started ({}): raise the limit of `ulimit -u` or "
-         "set fewer run.threads",
-         threads, this->threads(), error.what());
+    fail(
+        "threads: wanted {}, but only {} could be started ({}): raise the limit of `ulimit -u` or "
+        "set fewer run.threads",
+        threads, this->threads(), error.what());
   }
 }
 

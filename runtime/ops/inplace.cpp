@@ -42,8 +42,7 @@ void check_overlap(const char* op, const Tensor& x, const Tensor& source) {
   }
   bool same_layout = x.offset() == source.offset() && size_of(x.dtype()) == size_of(source.dtype());
   for (int dim = 0; dim < x.dims(); ++dim) {
-    same_layout =
-        same_layout && (x.shape()[dim] == 1 || x.strides()[dim] == source.strides()[dim]);
+    same_layout = same_layout && (x.shape()[dim] == 1 || x.strides()[dim] == source.strides()[dim]);
   }
   const auto [x_begin, x_end] = byte_range(x);
   const auto [source_begin, source_end] = byte_range(source);

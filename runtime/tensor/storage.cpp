@@ -33,8 +33,10 @@ void Storage::release() {
 }
 
 void Storage::restore() {
-  check<StorageError>(owns_bytes_, "restore: the storage {} has no bytes of its own, its owner "
-                      "must give an address", name_);
+  check<StorageError>(owns_bytes_,
+                      "restore: the storage {} has no bytes of its own, its owner "
+                      "must give an address",
+                      name_);
   if (!present_) {
     allocation_ = current_context().allocator(device_).allocate(nbytes_, category_);
     data_ = allocation_.data();

@@ -79,9 +79,8 @@ Tensor Tensor::over(std::shared_ptr<Storage> storage, DType dtype, const Shape& 
                     const Strides& strides, std::int64_t offset) {
   check<StorageError>(storage != nullptr, "over: the storage is undefined");
   bytes_of("over", shape, dtype);
-  check<ShapeError>(strides.size() == shape.dims(),
-                    "over: shape {} needs {} strides, got {}", shape,
-                    shape.dims(), strides);
+  check<ShapeError>(strides.size() == shape.dims(), "over: shape {} needs {} strides, got {}",
+                    shape, shape.dims(), strides);
   for (const std::int64_t stride : strides) {
     check<ShapeError>(stride >= 0, "over: strides must not be negative, got {}", strides);
   }

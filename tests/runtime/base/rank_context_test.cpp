@@ -88,9 +88,7 @@ TEST_SUITE("runtime/base/rank_context") {
     CHECK(bind_elsewhere().empty());
     {
       const ContextGuard outer(context);
-      {
-        const ContextGuard inner(context);
-      }
+      { const ContextGuard inner(context); }
       CHECK(bind_elsewhere().starts_with(
           "ContextGuard: the rank context [rank 7] is bound on another thread"));
     }

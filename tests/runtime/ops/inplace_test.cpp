@@ -109,8 +109,8 @@ TEST_SUITE("runtime/ops/inplace") {
     CHECK_THROWS_WITH_AS(
         ops::copy_(Tensor::zeros({3}), Tensor::zeros({3}, DType::Float32, Device::meta())),
         doctest::Contains("copy_: devices cpu and meta differ"), DeviceError);
-    CHECK_THROWS_WITH_AS(ops::fill_(Tensor(), 1),
-                         doctest::Contains("fill_: a tensor is undefined"), StorageError);
+    CHECK_THROWS_WITH_AS(ops::fill_(Tensor(), 1), doctest::Contains("fill_: a tensor is undefined"),
+                         StorageError);
     CHECK_THROWS_WITH_AS(ops::copy_(Tensor::zeros({3}), Tensor()),
                          doctest::Contains("copy_: a tensor is undefined"), StorageError);
   }

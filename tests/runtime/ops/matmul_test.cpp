@@ -263,8 +263,9 @@ TEST_SUITE("runtime/ops/matmul") {
     try {
       kernels::matmul(out.launch(), out.view(), rows_overlap, b.view(), 0);
     } catch (const Error& error) {
-      CHECK(std::string(error.what()).starts_with(
-          "matmul: the matrix library refused a tile of the product 1024 x 1024 x 8"));
+      CHECK(std::string(error.what())
+                .starts_with(
+                    "matmul: the matrix library refused a tile of the product 1024 x 1024 x 8"));
     }
     CHECK_NOTHROW(ops::matmul(a, b));
   }
