@@ -44,11 +44,11 @@ std::vector<Field> make_fields() {
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
 
       {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(model_names())},
-      {"model", "num_layers", "transformer blocks", [](Config& c) -> Slot { return &c.model.num_layers; }, at_least(1)},
-      {"model", "num_heads", "attention heads per block; divides embed_dim", [](Config& c) -> Slot { return &c.model.num_heads; }, at_least(1)},
-      {"model", "embed_dim", "features per token", [](Config& c) -> Slot { return &c.model.embed_dim; }, at_least(1)},
-      {"model", "vocab_size", "tokens that the model knows; 257 for byte tokens", [](Config& c) -> Slot { return &c.model.vocab_size; }, at_least(1)},
-      {"model", "max_seq_len", "positions that the model knows", [](Config& c) -> Slot { return &c.model.max_seq_len; }, at_least(1)},
+      {"model", "num_layers", "transformer blocks", [](Config& c) -> Slot { return &c.model.num_layers; }, between(1, 10000)},
+      {"model", "num_heads", "attention heads per block; divides embed_dim", [](Config& c) -> Slot { return &c.model.num_heads; }, between(1, 65536)},
+      {"model", "embed_dim", "features per token", [](Config& c) -> Slot { return &c.model.embed_dim; }, between(1, 1048576)},
+      {"model", "vocab_size", "tokens that the model knows; 257 for byte tokens", [](Config& c) -> Slot { return &c.model.vocab_size; }, between(1, 16777216)},
+      {"model", "max_seq_len", "positions that the model knows", [](Config& c) -> Slot { return &c.model.max_seq_len; }, between(1, 16777216)},
       {"model", "dropout", "fraction of features dropped in training; 0: none", [](Config& c) -> Slot { return &c.model.dropout; }, fraction()},
       {"model", "bias", "whether linear layers and norms have a bias", [](Config& c) -> Slot { return &c.model.bias; }},
 
@@ -56,9 +56,9 @@ std::vector<Field> make_fields() {
       {"data", "validation_fraction", "part of the tokens, at their end, kept for validation", [](Config& c) -> Slot { return &c.data.validation_fraction; }, fraction()},
 
       {"train", "steps", "optimizer steps", [](Config& c) -> Slot { return &c.train.steps; }, at_least(0)},
-      {"train", "global_batch", "sequences per optimizer step; a multiple of micro_batch", [](Config& c) -> Slot { return &c.train.global_batch; }, at_least(1)},
-      {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, at_least(1)},
-      {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, at_least(1)},
+      {"train", "global_batch", "sequences per optimizer step; a multiple of micro_batch", [](Config& c) -> Slot { return &c.train.global_batch; }, between(1, 16777216)},
+      {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, between(1, 65536)},
+      {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, between(1, 1048576)},
       {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of({"float32", "bfloat16"})},
       {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, at_least(0)},
 

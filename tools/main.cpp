@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,11 @@ int main(int argc, char** argv) {
   using namespace fsdptrain;  // NOLINT(google-build-using-namespace): the body of main only.
   try {
     return tools::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return tools::report(
+        "the system has no more memory: lower train.micro_batch, train.seq_len or "
+        "the size of the model",
+        static_cast<int>(tools::ExitCode::Failed));
   } catch (const std::exception& error) {
     return tools::report(error.what(), tools::exit_code_of(error));
   }

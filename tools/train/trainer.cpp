@@ -189,9 +189,15 @@ void Trainer::validate(std::int64_t step) {
     return;
   }
   const std::uint64_t all = validation_->num_samples();
-  const auto wanted = static_cast<std::uint64_t>(config_.eval.batches * config_.train.micro_batch);
-  const double loss = evaluate(*model_, *validation_, wanted == 0 ? all : std::min(all, wanted),
-                               config_.train.micro_batch);
+  const auto batch = static_cast<std::uint64_t>(config_.train.micro_batch);
+  const auto batches = static_cast<std::uint64_t>(config_.eval.batches);
+  const bool whole = batches == 0 || batches > all / batch;
+  const double loss =
+      evaluate(*model_, *validation_, whole ? all : batches * batch, config_.train.micro_batch);
+  check(std::isfinite(loss),
+        "train: the validation loss behind step {} is {}: lower optimizer.lr; no weights were "
+        "written",
+        step + 1, loss);
   print_line(
       fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps, loss));
   metrics_.write(nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", loss}}.dump());
