@@ -49,6 +49,10 @@ File create_temporary(const std::filesystem::path& path) {
   std::error_code unreadable;  // creating the file says why
   check<IoError>(!std::filesystem::is_directory(path, unreadable),
                  "{}: cannot write a file there: it is a folder", path.string());
+  check<IoError>(!std::filesystem::exists(path, unreadable) ||
+                     std::filesystem::is_regular_file(path, unreadable),
+                 "{}: cannot write a file there: it is a device, a pipe or a socket",
+                 path.string());
   for (std::uint64_t number = 0;; ++number) {
     std::filesystem::path temporary = path;
     temporary += fmt::format(".tmp-{}-{}", ::getpid(), number);
