@@ -164,7 +164,7 @@ class Text(unittest.TestCase):
         for path in ("/ho" + "me/ann/x", "/ro" + "ot/x"):
             with self.subTest(path=path):
                 self.assertEqual(len(self.found(f"see {path}", "README.md")), 1)
-        self.assertEqual(self.found("see $PWD/work/x and build/root/y", "README.md"), [])
+        self.assertEqual(self.found("see $PWD/data/x and build/root/y", "README.md"), [])
 
     def test_code_rules(self):
         for text in (
