@@ -37,24 +37,46 @@ void scale_output(const Launch& launch, const View& out, double beta) {
   }
 }
 
+// Of the tiles that one thread multiplies fastest.
+GemmTile largest_tile(Isa isa) {
+  switch (isa) {
+    case Isa::Baseline:
+    case Isa::Avx2:
+      return {512, 768};
+  }
+  __builtin_unreachable();
+}
+
+// Parts of about `largest`, rounded up to more of them, or down.
+std::int64_t parts_of(std::int64_t size, std::int64_t largest, bool down) {
+  return std::max<std::int64_t>(1, down ? size / largest : (size + largest - 1) / largest);
+}
+
+// The size of all parts but the last: a multiple of 16 keeps whole vectors in them.
+std::int64_t part_size(std::int64_t size, std::int64_t parts) {
+  const std::int64_t even = (size + parts - 1) / parts;
+  return parts == 1 ? std::max<std::int64_t>(size, 1) : (even + 15) / 16 * 16;
+}
+
 }  // namespace
 
-// Tiles as large as oneDNN needs for its packing to pay, and small enough that some threads more
-// find work: both measured on GPT-2's shapes.
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa) {
-  constexpr std::int64_t kTasks = 8;
+// What GPT-2's products were measured with, on two threads. oneDNN copies the operands of a large
+// product and reads those of a small one in place, which costs half the speed where the left one is
+// transposed and its rows lie a multiple of 4 KiB apart: such tiles stay large, even if few.
+GemmTile gemm_tile(std::int64_t m, std::int64_t n, bool transposed, Isa isa) {
   constexpr std::int64_t kSmallest = 64;
-  (void)isa;
-  GemmTile tile{std::clamp<std::int64_t>(m, 1, 512), std::clamp<std::int64_t>(n, 1, 768)};
-  const auto tasks = [&] {
-    return ((m + tile.rows - 1) / tile.rows) * ((n + tile.columns - 1) / tile.columns);
+  const GemmTile largest = largest_tile(isa);
+  const bool is_large = m * n >= largest.rows * largest.columns;
+  const std::int64_t tasks = transposed && is_large ? 2 : 4;
+  std::int64_t row_parts = parts_of(m, largest.rows, transposed && is_large);
+  std::int64_t column_parts = parts_of(n, largest.columns, transposed && is_large);
+  const auto tile = [&] {
+    return GemmTile{part_size(m, row_parts), part_size(n, column_parts)};
   };
-  while (tasks() < kTasks && std::max(tile.rows, tile.columns) > kSmallest) {
-    std::int64_t& longer = tile.rows >= tile.columns ? tile.rows : tile.columns;
-    // A multiple of 16 keeps whole vectors in every tile but the last.
-    longer = std::max(kSmallest, (longer / 2 + 15) / 16 * 16);
+  while (row_parts * column_parts < tasks && std::max(tile().rows, tile().columns) > kSmallest) {
+    ++(tile().rows >= tile().columns ? row_parts : column_parts);
   }
-  return tile;
+  return tile();
 }
 
 std::int64_t cpu::matmul_scratch_floats(const GemmTile& tile) {
@@ -83,7 +105,8 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
   if (a.sizes[a.dims - 1] == 0) {
     return scale_output(launch, out, beta);
   }
-  const GemmTile tile = gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1], launch.isa);
+  const GemmTile tile = gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1],
+                                  !is_row_major(a), launch.isa);
   Allocation scratch;
   if (a.dtype == DType::BFloat16) {
     const auto floats = cpu::matmul_scratch_floats(tile) * launch.pool->threads();
@@ -92,7 +115,7 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
   }
   run_on(launch, "matmul", [&]<Isa isa>() {
     cpu::prepare_gemm();
-    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, scratch.data());
+    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, tile, scratch.data());
     check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
           out.sizes[out.dims - 2], out.sizes[out.dims - 1], a.sizes[a.dims - 1]);
   });

@@ -13,18 +13,19 @@
 // with the variant of the process; only the tiles follow its own.
 namespace fsdptrain::kernels {
 
-// The output tile of one task.
+// The output tile of one task; `transposed` says that the columns of the left operand, and not its
+// rows, lie together.
 struct GemmTile {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa);
+GemmTile gemm_tile(std::int64_t m, std::int64_t n, bool transposed, Isa isa);
 
 namespace cpu {
 // False if the matrix library refused a tile.
 template <Isa isa>
 bool matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
-            void* scratch);
+            const GemmTile& tile, void* scratch);
 }  // namespace cpu
 
 // Whether a view can be an operand: the strides of its last two dimensions are those of a

@@ -124,13 +124,12 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& 
 
 template <>
 bool cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, const View& b,
-                       double beta, void* scratch) {
+                       double beta, const GemmTile& tile, void* scratch) {
   const int row_dim = out.dims - 2;
   const std::int64_t batches = out.dims == 3 ? out.sizes[0] : 1;
   const std::int64_t m = out.sizes[row_dim];
   const std::int64_t n = out.sizes[row_dim + 1];
   const std::int64_t k = a.sizes[row_dim + 1];
-  const GemmTile tile = gemm_tile(m, n, kIsa);
   const std::int64_t tile_rows = ceil_div(m, tile.rows);
   const std::int64_t tile_columns = ceil_div(n, tile.columns);
   const std::int64_t scratch_floats = matmul_scratch_floats(tile);
