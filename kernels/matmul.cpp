@@ -4,7 +4,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/gemm_kernel.h"
-#include "kernels/cpu/matmul_scratch.h"
+#include "kernels/cpu/matmul.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
@@ -38,7 +38,7 @@ void scale_output(const Launch& launch, const View& out, double beta) {
 }
 
 // Of the tiles that one thread multiplies fastest.
-GemmTile largest_tile(Isa isa) {
+cpu::GemmTile largest_tile(Isa isa) {
   switch (isa) {
     case Isa::Baseline:
     case Isa::Avx2:
@@ -63,15 +63,15 @@ std::int64_t part_size(std::int64_t size, std::int64_t parts) {
 // What GPT-2's products were measured with, on two threads. oneDNN copies the operands of a large
 // product and reads those of a small one in place, which costs half the speed where the left one is
 // transposed and its rows lie a multiple of 4 KiB apart: such tiles stay large, even if few.
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, bool transposed, Isa isa) {
+cpu::GemmTile cpu::gemm_tile(std::int64_t m, std::int64_t n, bool transposed, Isa isa) {
   constexpr std::int64_t kSmallest = 64;
-  const GemmTile largest = largest_tile(isa);
+  const cpu::GemmTile largest = largest_tile(isa);
   const bool is_large = m * n >= largest.rows * largest.columns;
   const std::int64_t tasks = transposed && is_large ? 2 : 4;
   std::int64_t row_parts = parts_of(m, largest.rows, transposed && is_large);
   std::int64_t column_parts = parts_of(n, largest.columns, transposed && is_large);
   const auto tile = [&] {
-    return GemmTile{part_size(m, row_parts), part_size(n, column_parts)};
+    return cpu::GemmTile{part_size(m, row_parts), part_size(n, column_parts)};
   };
   while (row_parts * column_parts < tasks && std::max(tile().rows, tile().columns) > kSmallest) {
     ++(tile().rows >= tile().columns ? row_parts : column_parts);
@@ -95,18 +95,22 @@ bool is_matrix(const View& view) {
   return row_major || column_major;
 }
 
-void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta) {
+void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
+            const MatmulEpilogue& epilogue) {
+  const bool has_epilogue = epilogue.bias || epilogue.activation != Activation::None;
   if (!is_row_major(out)) {
+    check<ShapeError>(!has_epilogue, "matmul: an epilogue needs a row-major output");
     return matmul(launch, transposed(out), transposed(b), transposed(a), beta);
   }
   if (numel(out) == 0) {
     return;
   }
   if (a.sizes[a.dims - 1] == 0) {
+    check<ShapeError>(!has_epilogue, "matmul: an epilogue needs at least one term in each sum");
     return scale_output(launch, out, beta);
   }
-  const GemmTile tile = gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1],
-                                  !is_row_major(a), launch.isa);
+  const cpu::GemmTile tile = cpu::gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1],
+                                            !is_row_major(a), launch.isa);
   Allocation scratch;
   if (a.dtype == DType::BFloat16) {
     const auto floats = cpu::matmul_scratch_floats(tile) * launch.pool->threads();
@@ -115,7 +119,7 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
   }
   run_on(launch, "matmul", [&]<Isa isa>() {
     cpu::prepare_gemm();
-    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, tile, scratch.data());
+    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, epilogue, tile, scratch.data());
     check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
           out.sizes[out.dims - 2], out.sizes[out.dims - 1], a.sizes[a.dims - 1]);
   });

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "runtime/base/view.h"
 
 // Matrix products. The work is cut into output tiles whose size follows from the shape and the
@@ -13,28 +16,26 @@
 // with the variant of the process; only the tiles follow its own.
 namespace fsdptrain::kernels {
 
-// The output tile of one task; `transposed` says that the columns of the left operand, and not its
-// rows, lie together.
-struct GemmTile {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, bool transposed, Isa isa);
-
-namespace cpu {
-// False if the matrix library refused a tile.
-template <Isa isa>
-bool matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
-            const GemmTile& tile, void* scratch);
-}  // namespace cpu
-
 // Whether a view can be an operand: the strides of its last two dimensions are those of a
 // row-major or column-major matrix, possibly with gaps between rows.
 bool is_matrix(const View& view);
 
+enum class Activation : std::uint8_t { None, Gelu, GeluTanh };
+
+// What is done to a product while its tiles are in the cache.
+struct MatmulEpilogue {
+  // [N], dense, of the operands' dtype: added to every row.
+  std::optional<View> bias;
+  // activated = activation(out), of out's shape, strides and dtype; not read for None.
+  Activation activation = Activation::None;
+  View activated;
+};
+
 // out[M, N] = a[M, K] @ b[K, N] + beta * out, or the same for each index of a leading batch
 // dimension. All views satisfy is_matrix and have two dimensions, or three with equal batch
 // sizes. Dtypes: a and b float32, float64 or bfloat16; out the same, or float32 for bfloat16.
-void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta);
+// An epilogue needs a row-major `out` and K > 0.
+void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
+            const MatmulEpilogue& epilogue = {});
 
 }  // namespace fsdptrain::kernels

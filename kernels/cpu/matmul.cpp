@@ -1,8 +1,8 @@
-#include "kernels/matmul.h"
+#include "kernels/cpu/matmul.h"
 
 #include "kernels/cpu/gemm_kernel.h"
-#include "kernels/cpu/matmul_scratch.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/functors/activation.h"
 #include "kernels/functors/element.h"
 
 namespace fsdptrain::kernels {
@@ -39,25 +39,84 @@ FSDPTRAIN_HOST_DEVICE Matrix<T> as_matrix(const View& view) {
   return matrix;
 }
 
-// out = a + beta * out, rounded once, for a tile computed in float.
-template <class Out>
-FSDPTRAIN_HOST_DEVICE void store_tile(const Matrix<Out>& out, std::int64_t batch, std::int64_t row,
-                                      std::int64_t column, std::int64_t m, std::int64_t n,
-                                      const float* tile, float beta) {
-  for (std::int64_t i = 0; i < m; ++i) {
-    Out* const to = out.at(batch, row + i, column);
-    const float* const from = tile + i * n;
-    if (beta == 0.0f) {
+struct TileTask {
+  std::int64_t batch, row, column, m, n, k;
+};
+
+// The bias of the columns from `column` on; null for none.
+template <class T>
+FSDPTRAIN_HOST_DEVICE const T* bias_at(const MatmulEpilogue& epilogue, std::int64_t column) {
+  return epilogue.bias ? static_cast<const T*>(epilogue.bias->data) + column : nullptr;
+}
+
+// out = tile + beta * out + bias, rounded once, for a tile computed in float.
+template <bool has_beta, bool has_bias, class Out, class In>
+FSDPTRAIN_HOST_DEVICE void store_rows(const Matrix<Out>& out, const TileTask& t, const float* tile,
+                                      float beta, const In* bias) {
+  for (std::int64_t i = 0; i < t.m; ++i) {
+    Out* const to = out.at(t.batch, t.row + i, t.column);
+    const float* const from = tile + i * t.n;
 #pragma GCC ivdep
-      for (std::int64_t j = 0; j < n; ++j) {
-        to[j] = Store<Out>::to(from[j]);
+    for (std::int64_t j = 0; j < t.n; ++j) {
+      float value = from[j];
+      if constexpr (has_beta) {
+        value += beta * load(to[j]);
       }
-    } else {
-#pragma GCC ivdep
-      for (std::int64_t j = 0; j < n; ++j) {
-        to[j] = Store<Out>::to(from[j] + beta * load(to[j]));
+      if constexpr (has_bias) {
+        value += load(bias[j]);
       }
+      to[j] = Store<Out>::to(value);
     }
+  }
+}
+template <class Out, class In>
+FSDPTRAIN_HOST_DEVICE void store_tile(const Matrix<Out>& out, const TileTask& t, const float* tile,
+                                      float beta, const In* bias) {
+  if (bias == nullptr) {
+    beta == 0.0f ? store_rows<false, false>(out, t, tile, beta, bias)
+                 : store_rows<true, false>(out, t, tile, beta, bias);
+  } else {
+    beta == 0.0f ? store_rows<false, true>(out, t, tile, beta, bias)
+                 : store_rows<true, true>(out, t, tile, beta, bias);
+  }
+}
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE void add_bias(const Matrix<T>& out, const TileTask& t, const T* bias) {
+  for (std::int64_t i = 0; i < t.m; ++i) {
+    T* const to = out.at(t.batch, t.row + i, t.column);
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < t.n; ++j) {
+      to[j] += bias[j];
+    }
+  }
+}
+
+template <class T, class F>
+FSDPTRAIN_HOST_DEVICE void activate_tile(const View& activated, const View& out, const TileTask& t,
+                                         F f) {
+  const auto to = as_matrix<T>(activated);
+  const auto from = as_matrix<const T>(out);
+  for (std::int64_t i = 0; i < t.m; ++i) {
+    T* const y = to.at(t.batch, t.row + i, t.column);
+    const T* const x = from.at(t.batch, t.row + i, t.column);
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < t.n; ++j) {
+      y[j] = Store<T>::to(apply(f, load(x[j])));
+    }
+  }
+}
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE void activate_tile(const MatmulEpilogue& epilogue, const View& out,
+                                         const TileTask& t) {
+  switch (epilogue.activation) {
+    case Activation::None:
+      return;
+    case Activation::Gelu:
+      return activate_tile<T>(epilogue.activated, out, t, Gelu{});
+    case Activation::GeluTanh:
+      return activate_tile<T>(epilogue.activated, out, t, GeluTanh{});
   }
 }
 
@@ -80,28 +139,31 @@ FSDPTRAIN_HOST_DEVICE cpu::GemmOperand<float> widen(const Matrix<const bfloat16>
   return {scratch, max(length, 1), matrix.transposed};
 }
 
-struct TileTask {
-  std::int64_t batch, row, column, m, n, k;
-};
-
 // float32 and float64: straight from the operands to the output.
 template <class T>
 FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, const View& a,
-                                         const View& b, double beta, float*) {
+                                         const View& b, double beta,
+                                         const MatmulEpilogue& epilogue) {
   const auto c = as_matrix<T>(out);
   const auto left = as_matrix<const T>(a);
   const auto right = as_matrix<const T>(b);
-  return cpu::gemm_kernel(
+  const bool done = cpu::gemm_kernel(
       c.at(t.batch, t.row, t.column), c.stride,
       cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
       cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m, t.n,
       t.k, static_cast<T>(beta));
+  if (const T* const bias = bias_at<T>(epilogue, t.column)) {
+    add_bias(c, t, bias);
+  }
+  activate_tile<T>(epilogue, out, t);
+  return done;
 }
 
 // bfloat16: panels of kPanelDepth are widened into scratch and summed in float.
 template <class Out>
 FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& out, const View& a,
-                                                 const View& b, double beta, float* scratch) {
+                                                 const View& b, double beta,
+                                                 const MatmulEpilogue& epilogue, float* scratch) {
   const auto left = as_matrix<const bfloat16>(a);
   const auto right = as_matrix<const bfloat16>(b);
   float* const tile = scratch;
@@ -115,8 +177,9 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& 
       return false;
     }
   }
-  store_tile(as_matrix<Out>(out), t.batch, t.row, t.column, t.m, t.n, tile,
-             static_cast<float>(beta));
+  store_tile(as_matrix<Out>(out), t, tile, static_cast<float>(beta),
+             bias_at<bfloat16>(epilogue, t.column));
+  activate_tile<Out>(epilogue, out, t);
   return true;
 }
 
@@ -124,7 +187,8 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& 
 
 template <>
 bool cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, const View& b,
-                       double beta, const GemmTile& tile, void* scratch) {
+                       double beta, const MatmulEpilogue& epilogue, const GemmTile& tile,
+                       void* scratch) {
   const int row_dim = out.dims - 2;
   const std::int64_t batches = out.dims == 3 ? out.sizes[0] : 1;
   const std::int64_t m = out.sizes[row_dim];
@@ -144,13 +208,13 @@ bool cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, con
         float* const own = static_cast<float*>(scratch) + thread * scratch_floats;
         bool done = false;
         if (a.dtype == DType::Float64) {
-          done = multiply_tile<double>(task, out, a, b, beta, own);
+          done = multiply_tile<double>(task, out, a, b, beta, epilogue);
         } else if (a.dtype == DType::Float32) {
-          done = multiply_tile<float>(task, out, a, b, beta, own);
+          done = multiply_tile<float>(task, out, a, b, beta, epilogue);
         } else if (out.dtype == DType::Float32) {
-          done = multiply_tile_widened<float>(task, out, a, b, beta, own);
+          done = multiply_tile_widened<float>(task, out, a, b, beta, epilogue, own);
         } else {
-          done = multiply_tile_widened<bfloat16>(task, out, a, b, beta, own);
+          done = multiply_tile_widened<bfloat16>(task, out, a, b, beta, epilogue, own);
         }
         if (!done) {
           __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
