@@ -4,7 +4,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/gemm_kernel.h"
-#include "kernels/cpu/matmul_scratch.h"
+#include "kernels/cpu/matmul.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
@@ -41,7 +41,7 @@ void scale_output(const Launch& launch, const View& out, double beta) {
 
 // Tiles as large as oneDNN needs for its packing to pay, and small enough that some threads more
 // find work: both measured on GPT-2's shapes.
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa) {
+cpu::GemmTile cpu::gemm_tile(std::int64_t m, std::int64_t n, Isa isa) {
   constexpr std::int64_t kTasks = 8;
   constexpr std::int64_t kSmallest = 64;
   (void)isa;
@@ -83,7 +83,8 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
   if (a.sizes[a.dims - 1] == 0) {
     return scale_output(launch, out, beta);
   }
-  const GemmTile tile = gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1], launch.isa);
+  const cpu::GemmTile tile =
+      cpu::gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1], launch.isa);
   Allocation scratch;
   if (a.dtype == DType::BFloat16) {
     const auto floats = cpu::matmul_scratch_floats(tile) * launch.pool->threads();

@@ -13,20 +13,6 @@
 // with the variant of the process; only the tiles follow its own.
 namespace fsdptrain::kernels {
 
-// The output tile of one task.
-struct GemmTile {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
-GemmTile gemm_tile(std::int64_t m, std::int64_t n, Isa isa);
-
-namespace cpu {
-// False if the matrix library refused a tile.
-template <Isa isa>
-bool matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
-            void* scratch);
-}  // namespace cpu
-
 // Whether a view can be an operand: the strides of its last two dimensions are those of a
 // row-major or column-major matrix, possibly with gaps between rows.
 bool is_matrix(const View& view);

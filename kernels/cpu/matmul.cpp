@@ -1,7 +1,6 @@
-#include "kernels/matmul.h"
+#include "kernels/cpu/matmul.h"
 
 #include "kernels/cpu/gemm_kernel.h"
-#include "kernels/cpu/matmul_scratch.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/functors/element.h"
 
@@ -87,7 +86,7 @@ struct TileTask {
 // float32 and float64: straight from the operands to the output.
 template <class T>
 FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, const View& a,
-                                         const View& b, double beta, float*) {
+                                         const View& b, double beta) {
   const auto c = as_matrix<T>(out);
   const auto left = as_matrix<const T>(a);
   const auto right = as_matrix<const T>(b);
@@ -145,9 +144,9 @@ bool cpu::matmul<kIsa>(const Launch& launch, const View& out, const View& a, con
         float* const own = static_cast<float*>(scratch) + thread * scratch_floats;
         bool done = false;
         if (a.dtype == DType::Float64) {
-          done = multiply_tile<double>(task, out, a, b, beta, own);
+          done = multiply_tile<double>(task, out, a, b, beta);
         } else if (a.dtype == DType::Float32) {
-          done = multiply_tile<float>(task, out, a, b, beta, own);
+          done = multiply_tile<float>(task, out, a, b, beta);
         } else if (out.dtype == DType::Float32) {
           done = multiply_tile_widened<float>(task, out, a, b, beta, own);
         } else {
