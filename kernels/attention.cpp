@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/cpu/attention.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

@@ -1,5 +1,6 @@
 #include "kernels/copy.h"
 
+#include "kernels/cpu/copy.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

@@ -7,15 +7,6 @@
 // and clamped to the range, NaN becomes 0; between integers it wraps modulo 2^n.
 namespace fsdptrain::kernels {
 
-namespace cpu {
-template <Isa isa>
-void copy(const Launch& launch, const View& out, const View& in);
-template <Isa isa>
-void accumulate(const Launch& launch, const View& out, const View& in);
-template <Isa isa>
-void fill(const Launch& launch, const View& out, double value);
-}  // namespace cpu
-
 // out = in
 void copy(const Launch& launch, const View& out, const View& in);
 

@@ -1,5 +1,6 @@
 #include "kernels/cross_entropy.h"
 
+#include "kernels/cpu/cross_entropy.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

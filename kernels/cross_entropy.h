@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "runtime/base/ignored_target.h"
 #include "runtime/base/view.h"
 
 // Softmax cross entropy over the rows of logits [N, V]: log(sum of exp(logits)) - logits[target].
@@ -15,7 +16,7 @@ struct CrossEntropyForward {
   View log_sum_exps;
   View logits;
   View targets;
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = kIgnoredTarget;
 };
 
 struct CrossEntropyBackward {
@@ -27,7 +28,7 @@ struct CrossEntropyBackward {
   // One element, of the op-math type.
   View dloss;
   double factor = 1;
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = kIgnoredTarget;
 };
 
 struct CrossEntropyForwardBackward {
@@ -36,17 +37,8 @@ struct CrossEntropyForwardBackward {
   View logits;
   View targets;
   double factor = 1;
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = kIgnoredTarget;
 };
-
-namespace cpu {
-template <Isa isa>
-void cross_entropy_forward(const Launch& launch, const CrossEntropyForward& args);
-template <Isa isa>
-void cross_entropy_backward(const Launch& launch, const CrossEntropyBackward& args);
-template <Isa isa>
-void cross_entropy_forward_backward(const Launch& launch, const CrossEntropyForwardBackward& args);
-}  // namespace cpu
 
 void cross_entropy_forward(const Launch& launch, const CrossEntropyForward& args);
 

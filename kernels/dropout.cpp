@@ -1,5 +1,6 @@
 #include "kernels/dropout.h"
 
+#include "kernels/cpu/dropout.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

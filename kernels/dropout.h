@@ -19,11 +19,6 @@ struct DropoutMask {
   std::int64_t features = 0;
 };
 
-namespace cpu {
-template <Isa isa>
-void dropout(const Launch& launch, const View& out, const View& in, const DropoutMask& mask);
-}  // namespace cpu
-
 // out = in * scale where the mask keeps the element, else 0; floating, dense, one dtype. Its
 // derivative is the same function.
 void dropout(const Launch& launch, const View& out, const View& in, const DropoutMask& mask);

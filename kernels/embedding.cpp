@@ -1,5 +1,6 @@
 #include "kernels/embedding.h"
 
+#include "kernels/cpu/embedding.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

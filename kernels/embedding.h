@@ -13,16 +13,6 @@ struct EmbeddingShape {
   std::int64_t positions = 0;
 };
 
-namespace cpu {
-template <Isa isa>
-void embedding(const Launch& launch, const View& out, const View& table, const View& indices,
-               const EmbeddingShape& shape);
-template <Isa isa>
-void embedding_backward(const Launch& launch, const View& dtable, const View& dy,
-                        const View& indices, const EmbeddingShape& shape, bool accumulate,
-                        void* order);
-}  // namespace cpu
-
 // out[p, :] = table[indices[p], :]; floating, one dtype.
 void embedding(const Launch& launch, const View& out, const View& table, const View& indices,
                const EmbeddingShape& shape);

@@ -1,5 +1,6 @@
 #include "kernels/gather.h"
 
+#include "kernels/cpu/gather.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

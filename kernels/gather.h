@@ -14,15 +14,6 @@ struct GatherShape {
   std::int64_t inner = 1;
 };
 
-namespace cpu {
-template <Isa isa>
-void gather(const Launch& launch, const View& out, const View& in, const View& indices,
-            const GatherShape& shape);
-template <Isa isa>
-void scatter_add(const Launch& launch, const View& out, const View& indices, const View& in,
-                 const GatherShape& shape);
-}  // namespace cpu
-
 // out[o, p, i] = in[o, indices[o, p, i], i]
 void gather(const Launch& launch, const View& out, const View& in, const View& indices,
             const GatherShape& shape);

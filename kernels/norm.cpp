@@ -1,7 +1,8 @@
 #include "kernels/norm.h"
 
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/reduce.h"
 #include "kernels/dispatch.h"
-#include "kernels/reduce.h"
 
 namespace fsdptrain::kernels {
 

@@ -31,19 +31,6 @@ struct LayerNormSaved {
   View rstd;
 };
 
-namespace cpu {
-template <Isa isa>
-void layer_norm(const Launch& launch, const LayerNormOut& out, const LayerNormIn& in,
-                const NormShape& shape, double eps);
-template <Isa isa>
-void layer_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
-                         const LayerNormSaved& saved, const NormShape& shape);
-template <Isa isa>
-void layer_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
-                                const LayerNormSaved& saved, const NormShape& shape,
-                                bool accumulate, void* partials);
-}  // namespace cpu
-
 // y = (x - mean) * rstd * weight + bias with rstd = 1 / sqrt(variance + eps), the variance being
 // the mean of the squared deviations.
 void layer_norm(const Launch& launch, const LayerNormOut& out, const LayerNormIn& in,

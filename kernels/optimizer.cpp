@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/optimizer_blocks.h"
+#include "kernels/cpu/optimizer.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

@@ -36,19 +36,6 @@ struct Range {
   std::int64_t end = 0;
 };
 
-namespace cpu {
-template <Isa isa>
-void adamw(const Launch& launch, const View& parameters, const View& gradients, const View& exp_avg,
-           const View& exp_avg_sq, const AdamwSegment* segments, std::int64_t num_segments,
-           const AdamwConstants& constants, const double* scale);
-template <Isa isa>
-void sgd(const Launch& launch, const View& parameters, const View& gradients, const View* momentum,
-         double momentum_factor, const SgdSegment* segments, std::int64_t num_segments,
-         const double* scale);
-template <Isa isa>
-void sum_of_squares(const Launch& launch, double* partials, const View& x, const Range& range);
-}  // namespace cpu
-
 // `gradient_scale`: one float64 on the device, or null for 1.
 void adamw(const Launch& launch, const View& parameters, const View& gradients, const View& exp_avg,
            const View& exp_avg_sq, std::span<const AdamwSegment> segments,

@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include "kernels/cpu/reduce.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {
@@ -20,16 +21,6 @@ void sum(const Launch& launch, const View& out, const View& in, const ReduceShap
       allocate_partials(launch, shape, shape.inner == 1 ? kSumBlock : kSumRows);
   run_on(launch, "sum",
          [&]<Isa isa>() { cpu::sum<isa>(launch, out, in, shape, options, partials.data()); });
-}
-
-void sum_of_squares(const Launch& launch, const View& out, const View& in) {
-  std::int64_t numel = 1;
-  for (int dim = 0; dim < in.dims; ++dim) {
-    numel *= in.sizes[dim];
-  }
-  const Allocation partials = allocate_partials(launch, {.reduced = numel}, kSumBlock);
-  run_on(launch, "sum_of_squares",
-         [&]<Isa isa>() { cpu::sum_of_squares<isa>(launch, out, in, partials.data()); });
 }
 
 void max(const Launch& launch, const View& out, const View& in, const ReduceShape& shape) {

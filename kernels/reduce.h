@@ -21,39 +21,15 @@ struct SumOptions {
   bool accumulate = false;
 };
 
-namespace cpu {
-template <Isa isa>
-void sum(const Launch& launch, const View& out, const View& in, const ReduceShape& shape,
-         const SumOptions& options, void* partials);
-template <Isa isa>
-void sum_of_squares(const Launch& launch, const View& out, const View& in, void* partials);
-template <Isa isa>
-void max(const Launch& launch, const View& out, const View& in, const ReduceShape& shape);
-template <Isa isa>
-void argmax(const Launch& launch, const View& out, const View& in, const ReduceShape& shape);
-}  // namespace cpu
-
 // out[o, i] = sum over r of in[o, r, i]; in and out dense. Floating: added in the op-math type of
 // `in`, out may be another floating dtype. Integers: out has in's dtype and wraps modulo 2^n.
 void sum(const Launch& launch, const View& out, const View& in, const ReduceShape& shape,
          const SumOptions& options = {});
-
-// out[0] = sum of in[i]^2, added in float64; in dense and floating, out one float64.
-void sum_of_squares(const Launch& launch, const View& out, const View& in);
 
 // The largest of at least one element: NaN propagates, -0 < +0. in and out dense, of one dtype.
 void max(const Launch& launch, const View& out, const View& in, const ReduceShape& shape);
 
 // The first position of the largest element (the first NaN, where there is one) as int64.
 void argmax(const Launch& launch, const View& out, const View& in, const ReduceShape& shape);
-
-// How sums are cut: rows of one column into pieces of `kSumBlock` elements, rows of several into
-// blocks of `kSumRows`.
-inline constexpr std::int64_t kSumBlock = 4096;
-inline constexpr std::int64_t kSumRows = 128;
-
-// The workspace of a sum cut into blocks of `block` rows: one partial sum of at most 8 bytes per
-// block and result; none where one block is all.
-Allocation allocate_partials(const Launch& launch, const ReduceShape& shape, std::int64_t block);
 
 }  // namespace fsdptrain::kernels

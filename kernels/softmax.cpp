@@ -1,5 +1,6 @@
 #include "kernels/softmax.h"
 
+#include "kernels/cpu/softmax.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

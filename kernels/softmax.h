@@ -15,15 +15,6 @@ enum class SoftmaxForm {
   Log,          // x - log(sum(exp(x)))
 };
 
-namespace cpu {
-template <Isa isa>
-void softmax(const Launch& launch, const View& y, const View& x, const SoftmaxShape& shape,
-             SoftmaxForm form);
-template <Isa isa>
-void softmax_backward(const Launch& launch, const View& dx, const View& dy, const View& y,
-                      const SoftmaxShape& shape, SoftmaxForm form);
-}  // namespace cpu
-
 // A row that is all -infinity, or has NaN or +infinity, becomes NaN.
 void softmax(const Launch& launch, const View& y, const View& x, const SoftmaxShape& shape,
              SoftmaxForm form);

@@ -18,7 +18,6 @@ template void map<kIsa>(const Launch&, Sqrt, const View&, const View&);
 template void map<kIsa>(const Launch&, SqrtBackward, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, Rsqrt, const View&, const View&);
 template void map<kIsa>(const Launch&, RsqrtBackward, const View&, const View&, const View&);
-template void map<kIsa>(const Launch&, Reciprocal, const View&, const View&);
 
 template void map<kIsa>(const Launch&, Equal, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, NotEqual, const View&, const View&, const View&);

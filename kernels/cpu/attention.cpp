@@ -1,4 +1,4 @@
-#include "kernels/attention.h"
+#include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/tile_product.h"
 #include "kernels/functors/element.h"

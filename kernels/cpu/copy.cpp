@@ -1,4 +1,4 @@
-#include "kernels/copy.h"
+#include "kernels/cpu/copy.h"
 
 #include "kernels/cpu/elementwise_loop.h"
 

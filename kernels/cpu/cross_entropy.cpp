@@ -1,78 +1,17 @@
-#include "kernels/cross_entropy.h"
+#include "kernels/cpu/cross_entropy.h"
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/functors/element.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/row_softmax.h"
 
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
-// Partial results side by side, so that a row is reduced in vectors.
-constexpr std::int64_t kRowLanes = 16;
-// The piece of a row that an online softmax takes at a time: it stays in the first-level cache.
-constexpr std::int64_t kRowPiece = 1024;
 // Elements per task.
 constexpr std::int64_t kRowsBlock = 16384;
 
-template <class T>
-FSDPTRAIN_HOST_DEVICE T larger(T a, T b) {
-  return b > a ? b : a;
-}
-
-// Adds neighbours in pairs until one is left.
-template <class T>
-FSDPTRAIN_HOST_DEVICE T sum_lanes(T* lanes) {
-  for (std::int64_t width = kRowLanes / 2; width > 0; width /= 2) {
-    for (std::int64_t lane = 0; lane < width; ++lane) {
-      lanes[lane] += lanes[lane + width];
-    }
-  }
-  return lanes[0];
-}
-
-// log(sum of exp(row)), a piece at a time (Milakov and Gimelshein, arXiv 1805.02867).
 template <class E>
 FSDPTRAIN_HOST_DEVICE OpMath<E> log_sum_exp(const E* row, std::int64_t size) {
-  using T = OpMath<E>;
-  constexpr T kNone = -static_cast<T>(__builtin_inf());
-  T maximum = kNone;
-  T sum = T(0);
-  for (std::int64_t begin = 0; begin < size; begin += kRowPiece) {
-    const E* const piece = row + begin;
-    const std::int64_t count = min(kRowPiece, size - begin);
-    const std::int64_t whole = count / kRowLanes * kRowLanes;
-    T largest[kRowLanes];
-    T sums[kRowLanes];
-    for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
-      largest[lane] = maximum;
-      sums[lane] = T(0);
-    }
-    for (std::int64_t i = 0; i < whole; i += kRowLanes) {
-      for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
-        largest[lane] = larger<T>(largest[lane], load(piece[i + lane]));
-      }
-    }
-    for (std::int64_t i = whole; i < count; ++i) {
-      largest[i - whole] = larger<T>(largest[i - whole], load(piece[i]));
-    }
-    T new_maximum = largest[0];
-    for (std::int64_t lane = 1; lane < kRowLanes; ++lane) {
-      new_maximum = larger(new_maximum, largest[lane]);
-    }
-    // Where all is -infinity, any finite shift keeps exp at 0.
-    const T shift = new_maximum == kNone ? T(0) : new_maximum;
-    for (std::int64_t i = 0; i < whole; i += kRowLanes) {
-      for (std::int64_t lane = 0; lane < kRowLanes; ++lane) {
-        sums[lane] += math::exp(load(piece[i + lane]) - shift);
-      }
-    }
-    for (std::int64_t i = whole; i < count; ++i) {
-      sums[i - whole] += math::exp(load(piece[i]) - shift);
-    }
-    sum = math::fma(sum, math::exp(maximum - shift), sum_lanes(sums));
-    maximum = new_maximum;
-  }
-  return maximum + math::log(sum);
+  const OnlineSoftmax<OpMath<E>> state = row_softmax(row, size);
+  return state.max + math::log(state.sum);
 }
 
 // to = factor * (softmax(row) - onehot(target)); `to` may be `row`.

@@ -1,4 +1,4 @@
-#include "kernels/dropout.h"
+#include "kernels/cpu/dropout.h"
 
 #include "kernels/cpu/lanes.h"
 #include "runtime/base/random.h"

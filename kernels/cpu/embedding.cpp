@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "kernels/cpu/embedding.h"
 
 #include "kernels/cpu/indices.h"
 #include "kernels/cpu/lanes.h"

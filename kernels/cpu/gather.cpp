@@ -1,4 +1,4 @@
-#include "kernels/gather.h"
+#include "kernels/cpu/gather.h"
 
 #include "kernels/cpu/indices.h"
 #include "kernels/cpu/lanes.h"

@@ -1,4 +1,4 @@
-#include "kernels/norm.h"
+#include "kernels/cpu/norm.h"
 
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/functors/welford.h"

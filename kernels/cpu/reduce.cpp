@@ -1,4 +1,4 @@
-#include "kernels/reduce.h"
+#include "kernels/cpu/reduce.h"
 
 #include "kernels/cpu/row_blocks.h"
 
@@ -141,31 +141,6 @@ void cpu::sum<kIsa>(const Launch& launch, const View& out, const View& in, const
       });
     }
   });
-}
-
-template <>
-void cpu::sum_of_squares<kIsa>(const Launch& launch, const View& out, const View& in,
-                               void* workspace) {
-  std::int64_t numel = 1;
-  for (int dim = 0; dim < in.dims; ++dim) {
-    numel *= in.sizes[dim];
-  }
-  const std::int64_t blocks = kernels::max(1, ceil_div(numel, kSumBlock));
-  double* partials = blocks == 1 ? static_cast<double*>(out.data) : static_cast<double*>(workspace);
-  dispatch_floating(in.dtype, [&]<class T>() {
-    parallel_units(launch, blocks, kSumBlock, [&](std::int64_t block) {
-      const T* x = static_cast<const T*>(in.data) + block * kSumBlock;
-      partials[block] = sum_lanes<double>(
-          min(kSumBlock, numel - block * kSumBlock), [x](std::int64_t i)
-                                                         __attribute__((always_inline)) {
-                                                           const double value =
-                                                               static_cast<double>(load(x[i]));
-                                                           return value * value;
-                                                         });
-    });
-  });
-  add_tree(partials, blocks, 1, 0, 1);
-  *static_cast<double*>(out.data) = partials[0];
 }
 
 template <>

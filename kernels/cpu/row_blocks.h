@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/reduce.h"
+#include "kernels/cpu/reduce.h"
 
 // Sums over the rows of dense arrays: blocks of kSumRows rows by kColumnTile columns, combined in
 // a binary tree.

@@ -1,34 +1,14 @@
-#include "kernels/softmax.h"
+#include "kernels/cpu/softmax.h"
 
-#include "kernels/cpu/lanes.h"
-#include "kernels/functors/online_softmax.h"
+#include "kernels/cpu/row_softmax.h"
 
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
-// Elements of a row between two rescalings of its sum.
-inline constexpr std::int64_t kSoftmaxBlock = 1024;
-
-template <class T>
-FSDPTRAIN_HOST_DEVICE OnlineSoftmax<OpMath<T>> softmax_block(const T* x, std::int64_t count) {
-  using V = OpMath<T>;
-  const V max = fold_lanes<V>(
-      Maximum{}, load(x[0]),
-      count, [x](std::int64_t i) __attribute__((always_inline)) { return load(x[i]); });
-  const V shift = softmax_shift(max);
-  const V sum = sum_lanes<V>(
-      count, [ x, shift ](std::int64_t i)
-                 __attribute__((always_inline)) { return math::exp(load(x[i]) - shift); });
-  return {max, sum};
-}
-
 template <class T>
 FSDPTRAIN_HOST_DEVICE void softmax_row(T* y, const T* x, std::int64_t width, SoftmaxForm form) {
   using V = OpMath<T>;
-  OnlineSoftmax<V> state;
-  for (std::int64_t begin = 0; begin < width; begin += kSoftmaxBlock) {
-    state = combine(state, softmax_block(x + begin, min(kSoftmaxBlock, width - begin)));
-  }
+  const OnlineSoftmax<V> state = row_softmax(x, width);
   if (form == SoftmaxForm::Log) {
     const V log_sum = math::log(state.sum);
 #pragma GCC ivdep

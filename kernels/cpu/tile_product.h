@@ -19,7 +19,7 @@ struct PackOf {
 template <class T>
 using Pack = typename PackOf<T>::Type;
 template <class T>
-inline constexpr int kLanes = kPackBytes / static_cast<int>(sizeof(T));
+inline constexpr int kPackLanes = kPackBytes / static_cast<int>(sizeof(T));
 
 template <class T>
 FSDPTRAIN_HOST_DEVICE Pack<T> load_pack(const T* from) {
@@ -36,7 +36,7 @@ template <class T>
 FSDPTRAIN_HOST_DEVICE Pack<T> add_product(const Pack<T>& sum, T a, const Pack<T>& b) {
   Pack<T> result;
 #pragma GCC unroll 16
-  for (int lane = 0; lane < kLanes<T>; ++lane) {
+  for (int lane = 0; lane < kPackLanes<T>; ++lane) {
     result[lane] = math::fma(a, b[lane], sum[lane]);
   }
   return result;
@@ -46,7 +46,7 @@ FSDPTRAIN_HOST_DEVICE Pack<T> add_product(const Pack<T>& sum, T a, const Pack<T>
 inline constexpr int kTileRows = 4;
 inline constexpr int kTilePacks = 2;
 template <class T>
-inline constexpr int kTileColumns = kTilePacks* kLanes<T>;
+inline constexpr int kTileColumns = kTilePacks* kPackLanes<T>;
 
 // A matrix in scratch; element (row, column) is data[row * row_stride + column * column_stride].
 template <class T>
@@ -67,7 +67,7 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
 #pragma GCC unroll 8
     for (int pack = 0; pack < kTilePacks; ++pack) {
       if constexpr (accumulate) {
-        sums[row][pack] = load_pack(c + row * c_stride + pack * kLanes<T>);
+        sums[row][pack] = load_pack(c + row * c_stride + pack * kPackLanes<T>);
       } else {
         sums[row][pack] = Pack<T>{};
       }
@@ -79,7 +79,7 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
     Pack<T> b_packs[kTilePacks];
 #pragma GCC unroll 8
     for (int pack = 0; pack < kTilePacks; ++pack) {
-      b_packs[pack] = load_pack(b + k * b_stride + pack * kLanes<T>);
+      b_packs[pack] = load_pack(b + k * b_stride + pack * kPackLanes<T>);
     }
 #pragma GCC unroll 8
     for (int row = 0; row < kTileRows; ++row) {
@@ -94,7 +94,7 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
   for (int row = 0; row < kTileRows; ++row) {
 #pragma GCC unroll 8
     for (int pack = 0; pack < kTilePacks; ++pack) {
-      store_pack(c + row * c_stride + pack * kLanes<T>, sums[row][pack]);
+      store_pack(c + row * c_stride + pack * kPackLanes<T>, sums[row][pack]);
     }
   }
 }

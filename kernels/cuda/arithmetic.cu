@@ -17,7 +17,6 @@ template void map(void*, Sqrt, const View&, const View&);
 template void map(void*, SqrtBackward, const View&, const View&, const View&);
 template void map(void*, Rsqrt, const View&, const View&);
 template void map(void*, RsqrtBackward, const View&, const View&, const View&);
-template void map(void*, Reciprocal, const View&, const View&);
 
 template void map(void*, Equal, const View&, const View&, const View&);
 template void map(void*, NotEqual, const View&, const View&, const View&);

@@ -109,11 +109,6 @@ FSDPTRAIN_HOST_DEVICE T apply(RsqrtBackward, T dy, T x) {
 }
 
 template <class T>
-FSDPTRAIN_HOST_DEVICE T apply(Reciprocal, T x) {
-  return T(1) / x;
-}
-
-template <class T>
 FSDPTRAIN_HOST_DEVICE std::uint8_t apply(Equal, T a, T b) {
   return a == b;
 }

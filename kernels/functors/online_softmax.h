@@ -24,7 +24,7 @@ template <class T>
 FSDPTRAIN_HOST_DEVICE OnlineSoftmax<T> combine(OnlineSoftmax<T> a, OnlineSoftmax<T> b) {
   const T max = a.max > b.max ? a.max : b.max;
   const T shift = softmax_shift(max);
-  return {max, a.sum * math::exp(a.max - shift) + b.sum * math::exp(b.max - shift)};
+  return {max, math::fma(a.sum, math::exp(a.max - shift), b.sum * math::exp(b.max - shift))};
 }
 
 }  // namespace FSDPTRAIN_VARIANT

@@ -61,7 +61,6 @@ struct AddScaled : FloatingTag {
 struct Square : FloatingTag {};
 struct Sqrt : FloatingTag {};
 struct Rsqrt : FloatingTag {};
-struct Reciprocal : FloatingTag {};
 
 // Transcendental.
 struct Exp : FloatingTag {};

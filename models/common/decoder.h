@@ -17,7 +17,8 @@ class Decoder : public nn::Module {
   Tensor logits(const Tensor& tokens_BT);
 
   // loss_scale * sum over unmasked targets of the cross entropy; targets_BT holds the next
-  // tokens, -100 where none is predicted. One element, float32 (float64 for float64 models).
+  // tokens, kIgnoredTarget where none is predicted. One element, float32 (float64 for float64
+  // models).
   Tensor loss(const Tensor& tokens_BT, const Tensor& targets_BT, double loss_scale,
               ops::HeadForm form);
 

@@ -14,22 +14,10 @@ spdlog::logger make_logger() {
   return logger;
 }
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::Info:
-      return spdlog::level::info;
-    case LogLevel::Warning:
-      return spdlog::level::warn;
-    case LogLevel::Error:
-      return spdlog::level::err;
-  }
-  return spdlog::level::err;
-}
-
 }  // namespace
 
-void log_line(LogLevel level, std::string_view text) {
-  make_logger().log(to_spdlog(level), "{}{}", bound_log_prefix(), text);
+void log_warning_line(std::string_view text) {
+  make_logger().warn("{}{}", bound_log_prefix(), text);
 }
 
 }  // namespace fsdptrain

@@ -7,18 +7,11 @@
 // What a command was asked to print goes to standard output and not through here.
 namespace fsdptrain {
 
-enum class LogLevel { Info, Warning, Error };
-
-void log_line(LogLevel level, std::string_view text);
-
-template <class... Args>
-void log_info(fmt::format_string<Args...> text, const Args&... args) {
-  log_line(LogLevel::Info, fmt::vformat(text, fmt::make_format_args(args...)));
-}
+void log_warning_line(std::string_view text);
 
 template <class... Args>
 void log_warning(fmt::format_string<Args...> text, const Args&... args) {
-  log_line(LogLevel::Warning, fmt::vformat(text, fmt::make_format_args(args...)));
+  log_warning_line(fmt::vformat(text, fmt::make_format_args(args...)));
 }
 
 }  // namespace fsdptrain

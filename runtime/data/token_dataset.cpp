@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/ignored_target.h"
 
 namespace fsdptrain::data {
 namespace {

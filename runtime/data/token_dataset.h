@@ -8,9 +8,6 @@
 
 namespace fsdptrain::data {
 
-// The target of a position that predicts nothing.
-inline constexpr std::int64_t kIgnoredTarget = -100;
-
 // Tokens [begin, end) of a token file.
 struct TokenRange {
   std::uint64_t begin = 0;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "runtime/base/ignored_target.h"
 #include "runtime/tensor/tensor.h"
 
 // Shape suffixes: N tokens, in any number of dimensions from [N] to [B, T]; V classes; C features.
@@ -19,7 +20,7 @@ enum class HeadForm {
 };
 
 struct LinearCrossEntropyOptions {
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = kIgnoredTarget;
   double loss_scale = 1;
   HeadForm form = HeadForm::Recompute;
 };

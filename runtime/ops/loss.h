@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "runtime/base/ignored_target.h"
 #include "runtime/tensor/tensor.h"
 
 // Shape suffixes: N tokens, in any number of dimensions from [N] to [B, T]; V classes.
@@ -15,7 +16,7 @@ enum class Reduction {
 
 struct CrossEntropyOptions {
   // Tokens with this target count for nothing.
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = kIgnoredTarget;
   Reduction reduction = Reduction::Mean;
 };
 

@@ -13,12 +13,12 @@ double LrSchedule::at(std::int64_t step) const {
   const double span =
       static_cast<double>(std::max<std::int64_t>(total_steps - 1 - warmup_steps, 1));
   const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) / span);
-  switch (shape) {
-    case Shape::Constant:
+  switch (curve) {
+    case Curve::Constant:
       return peak;
-    case Shape::Linear:
+    case Curve::Linear:
       return peak * (1 - (1 - final_fraction) * progress);
-    case Shape::Cosine:
+    case Curve::Cosine:
       return peak * (final_fraction +
                      (1 - final_fraction) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
   }

@@ -6,70 +6,22 @@
 
 #include <doctest/doctest.h>
 
-#include "models/gpt2/model.h"
 #include "runtime/base/error.h"
-#include "runtime/base/random.h"
-#include "runtime/base/rank_context.h"
-#include "runtime/optim/adamw.h"
 #include "tests/runtime/data/token_fixture.h"
+#include "tests/support/gpt2_run.h"
 
 using namespace fsdptrain;
+using testing::Gpt2Run;
+using testing::random_batch;
+using testing::tiny_gpt2;
 
 namespace {
-
-models::Gpt2Config tiny() {
-  models::Gpt2Config config;
-  config.vocab_size = 101;
-  config.max_seq_len = 40;
-  config.num_layers = 2;
-  config.num_heads = 3;
-  config.embed_dim = 48;
-  config.dropout = 0.1;
-  return config;
-}
-
-data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab,
-                         std::uint64_t first_sample) {
-  data::Batch batch{{}, {}, rows, seq_len, first_sample, rows * seq_len};
-  for (std::int64_t i = 0; i < rows * seq_len; ++i) {
-    const Philox random = philox(static_cast<std::uint64_t>(i), first_sample, 7);
-    batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
-    batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
-  }
-  return batch;
-}
-
-// One model in training on a device.
-struct Run {
-  Run(const models::Gpt2Config& config, Device device, DType compute)
-      : vocab(config.vocab_size),
-        model(config),
-        parameters(model, {.device = device, .compute_dtype = compute, .seed = 3}),
-        optimizer(parameters.chunks(), {}),
-        step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
-    current_context().random.seed = 3;
-  }
-
-  // One step of two micro-batches.
-  tools::TrainStep::Result train(std::uint64_t number, std::int64_t rows, std::int64_t seq_len) {
-    const data::Batch batches[] = {
-        random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
-        random_batch(rows, seq_len, vocab, (2 * number + 1) * static_cast<std::uint64_t>(rows))};
-    return step.run(batches, number, 1e-3);
-  }
-
-  std::int64_t vocab;
-  models::Gpt2 model;
-  nn::FlatParameters parameters;
-  optim::AdamW optimizer;
-  tools::TrainStep step;
-};
 
 // The bits of all parameters after some steps, and of the last loss and norm.
 std::vector<std::byte> train_bits(int threads, Isa isa, DType compute, int steps) {
   RankContext context({.threads = threads, .isa = isa});
   const ContextGuard guard(context);
-  Run run(tiny(), Device::cpu(), compute);
+  Gpt2Run run(tiny_gpt2(), Device::cpu(), compute);
   std::vector<std::byte> bits;
   const auto append = [&](const Tensor& tensor) {
     const auto bytes = tensor.bytes();
@@ -104,7 +56,7 @@ std::vector<MemoryCounters> measure(const models::Gpt2Config& config, Device dev
   const ContextGuard guard(context);
   Allocator& allocator = context.allocator(device);
   std::vector<MemoryCounters> counters;
-  Run run(config, device, compute);
+  Gpt2Run run(config, device, compute);
   counters.push_back(allocator.counters());
   for (std::uint64_t step = 0; step < 2; ++step) {
     allocator.reset_peaks();
@@ -150,7 +102,7 @@ TEST_SUITE("integration/train_step") {
   }
 
   TEST_CASE("the loss falls on a batch that is seen again and again") {
-    Run run(tiny(), Device::cpu(), DType::Float32);
+    Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     const data::Batch batches[] = {random_batch(2, 20, run.vocab, 0)};
     const double first = run.step.run(batches, 0, 3e-3).loss.item();
     double last = first;
@@ -162,15 +114,15 @@ TEST_SUITE("integration/train_step") {
 
   TEST_CASE("micro-batches with unequal numbers of targets weigh every target the same") {
     const auto gradients = [](std::span<const data::Batch> batches) {
-      models::Gpt2Config config = tiny();
+      models::Gpt2Config config = tiny_gpt2();
       config.dropout = 0;
-      Run run(config, Device::cpu(), DType::Float32);
+      Gpt2Run run(config, Device::cpu(), DType::Float32);
       const auto result = run.step.run(batches, 0, 0.0);
       return result.grad_norm.item();
     };
     data::Batch whole = random_batch(2, 20, 101, 0);
     for (std::size_t i = 0; i < 13; ++i) {
-      whole.targets[i] = -100;
+      whole.targets[i] = kIgnoredTarget;
     }
     whole.num_targets = 40 - 13;
     std::vector<data::Batch> parts;
@@ -194,7 +146,7 @@ TEST_SUITE("integration/train_step") {
     const auto samples = [](const auto& file) {
       return data::TokenDataset(file, 10, {0, file->num_tokens()});
     };
-    Run run(tiny(), Device::cpu(), DType::Float32);
+    Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     for (const bool training : {true, false}) {
       run.model.set_training(training);
       const double loss = tools::evaluate(run.model, samples(good), 4, 3);
@@ -207,8 +159,8 @@ TEST_SUITE("integration/train_step") {
   }
 
   TEST_CASE("a step on meta counts the bytes of a real one exactly: tiny GPT-2") {
-    compare_counters(tiny(), DType::Float32, 3, 37);
-    compare_counters(tiny(), DType::BFloat16, 3, 37);
+    compare_counters(tiny_gpt2(), DType::Float32, 3, 37);
+    compare_counters(tiny_gpt2(), DType::BFloat16, 3, 37);
   }
 
   TEST_CASE("a step on meta counts the bytes of a real one exactly: GPT-2 124M") {

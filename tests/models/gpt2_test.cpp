@@ -46,7 +46,7 @@ struct GoldenModel {
 std::int64_t count_targets(const Tensor& targets) {
   std::int64_t count = 0;
   for (std::int64_t i = 0; i < targets.numel(); ++i) {
-    count += targets.item(i) != -100;
+    count += targets.item(i) != kIgnoredTarget;
   }
   return count;
 }

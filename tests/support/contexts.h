@@ -81,19 +81,21 @@ inline double tolerance_of(DType dtype) {
 inline void expect_close(const Tensor& actual, const std::vector<double>& expected,
                          double tolerance) {
   REQUIRE(actual.numel() == static_cast<std::int64_t>(expected.size()));
+  std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < actual.numel(); ++i) {
     const double want = expected[static_cast<std::size_t>(i)];
     const double got = actual.item(i);
     const bool equal = got == want || (std::isnan(got) && std::isnan(want)) ||
                        std::abs(got - want) <= tolerance * std::max(1.0, std::abs(want));
     if (!equal) {
+      ++wrong;
       CAPTURE(i);
       CAPTURE(want);
       CAPTURE(got);
       CHECK(equal);
     }
   }
-  CHECK(true);
+  CHECK(wrong == 0);
 }
 
 inline void expect_close(const Tensor& actual, const std::vector<double>& expected) {

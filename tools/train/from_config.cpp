@@ -38,9 +38,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
 
 optim::LrSchedule build_schedule(const Config& config) {
   optim::LrSchedule schedule;
-  schedule.shape = config.schedule.name == "constant" ? optim::LrSchedule::Shape::Constant
-                   : config.schedule.name == "linear" ? optim::LrSchedule::Shape::Linear
-                                                      : optim::LrSchedule::Shape::Cosine;
+  schedule.curve = config.schedule.name == "constant" ? optim::LrSchedule::Curve::Constant
+                   : config.schedule.name == "linear" ? optim::LrSchedule::Curve::Linear
+                                                      : optim::LrSchedule::Curve::Cosine;
   schedule.peak = config.optimizer.lr;
   schedule.warmup_steps = config.schedule.warmup_steps;
   schedule.total_steps = config.train.steps;

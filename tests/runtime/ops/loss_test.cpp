@@ -26,14 +26,12 @@ using ops::Reduction;
 using testing::check_gradient;
 using testing::random_tensor;
 
-constexpr std::int64_t kIgnored = -100;
-
 // Every fifth target is ignored; the first and last class occur.
 Tensor some_targets(const Shape& shape, std::int64_t classes) {
   Tensor targets = Tensor::empty(shape, DType::Int64);
   for (std::int64_t i = 0; i < targets.numel(); ++i) {
     const std::int64_t target = i == 0 ? classes - 1 : (i * 7919) % classes;
-    targets.set_item(i, static_cast<double>(i % 5 == 3 ? kIgnored : target));
+    targets.set_item(i, static_cast<double>(i % 5 == 3 ? kIgnoredTarget : target));
   }
   return targets;
 }
@@ -51,7 +49,7 @@ Values by_formula(const Tensor& logits, const Tensor& targets, double factor) {
   values.dlogits.resize(x.size());
   for (std::size_t row = 0; row * classes < x.size(); ++row) {
     const double target = targets.item(static_cast<std::int64_t>(row));
-    if (target == kIgnored) {
+    if (target == kIgnoredTarget) {
       continue;
     }
     const auto begin = x.begin() + static_cast<std::ptrdiff_t>(row * classes);
@@ -352,7 +350,7 @@ TEST_SUITE("runtime/ops/loss") {
         doctest::Contains("linear_cross_entropy: the target at position 4 must be in [0, 5)"),
         ShapeError);
     CHECK_THROWS_WITH_AS(
-        ops::cross_entropy(logits, Tensor::full({2, 3}, kIgnored, DType::Int64)),
+        ops::cross_entropy(logits, Tensor::full({2, 3}, kIgnoredTarget, DType::Int64)),
         doctest::Contains("cross_entropy: the mean needs a target that counts, got 6 of which all "
                           "are -100"),
         DataError);

@@ -7,7 +7,6 @@
 
 #include <doctest/doctest.h>
 
-#include "kernels/reduce.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/view.h"
 #include "tests/support/contexts.h"
@@ -222,28 +221,11 @@ TEST_SUITE("runtime/ops/reduction") {
     });
   }
 
-  TEST_CASE_TEMPLATE("sum_of_squares adds in float64", T, float, double, bfloat16) {
-    for_each_isa([] {
-      for (const std::int64_t numel : {0, 1, 17, 12289}) {
-        const Tensor x = random_tensor({numel}, 8, 1.0, kDTypeOf<T>);
-        const Tensor out = Tensor::empty({1}, DType::Float64);
-        kernels::sum_of_squares(x.launch(), out.view(), x.view());
-        long double expected = 0;
-        for (const double value : x.to_vector()) {
-          expected += static_cast<long double>(value) * value;
-        }
-        expect_close(out, {static_cast<double>(expected)});
-      }
-    });
-  }
-
   TEST_CASE("the bits of a sum do not depend on threads or runs") {
     check_same_bits([] {
       const Tensor x = random_tensor({700, 513}, 9, 1.0, DType::Float32);
-      const Tensor norm = Tensor::empty({1}, DType::Float64);
-      kernels::sum_of_squares(x.launch(), norm.view(), x.view());
       const std::vector<int> rows{1};
-      return std::vector{ops::sum(x), ops::sum_to_shape(x, {513}), ops::sum(x, rows), norm};
+      return std::vector{ops::sum(x), ops::sum_to_shape(x, {513}), ops::sum(x, rows)};
     });
   }
 

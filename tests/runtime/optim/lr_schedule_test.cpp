@@ -12,20 +12,20 @@ using doctest::Approx;
 TEST_SUITE("runtime/optim/lr_schedule") {
   TEST_CASE("the rate warms up from above 0 to the peak") {
     for (const auto shape :
-         {LrSchedule::Shape::Constant, LrSchedule::Shape::Linear, LrSchedule::Shape::Cosine}) {
+         {LrSchedule::Curve::Constant, LrSchedule::Curve::Linear, LrSchedule::Curve::Cosine}) {
       const LrSchedule schedule{shape, 2.0, 4, 100, 0.1};
       CHECK(schedule.at(0) == 0.5);
       CHECK(schedule.at(1) == 1.0);
       CHECK(schedule.at(3) == 2.0);
       CHECK(schedule.at(4) == 2.0);
     }
-    CHECK(LrSchedule{LrSchedule::Shape::Cosine, 3.0, 0, 10, 0.1}.at(0) == 3.0);
+    CHECK(LrSchedule{LrSchedule::Curve::Cosine, 3.0, 0, 10, 0.1}.at(0) == 3.0);
   }
 
   TEST_CASE("the decaying shapes end at their fraction of the peak and stay there") {
-    const LrSchedule linear{LrSchedule::Shape::Linear, 2.0, 4, 105, 0.1};
-    const LrSchedule cosine{LrSchedule::Shape::Cosine, 2.0, 4, 105, 0.1};
-    const LrSchedule constant{LrSchedule::Shape::Constant, 2.0, 4, 105, 0.1};
+    const LrSchedule linear{LrSchedule::Curve::Linear, 2.0, 4, 105, 0.1};
+    const LrSchedule cosine{LrSchedule::Curve::Cosine, 2.0, 4, 105, 0.1};
+    const LrSchedule constant{LrSchedule::Curve::Constant, 2.0, 4, 105, 0.1};
     CHECK(linear.at(54) == Approx(1.1));
     CHECK(cosine.at(54) == Approx(1.1));
     CHECK(linear.at(29) == Approx(2 - 0.25 * 1.8));
@@ -40,11 +40,11 @@ TEST_SUITE("runtime/optim/lr_schedule") {
   }
 
   TEST_CASE("a run that is all warm-up never divides by nothing") {
-    const LrSchedule schedule{LrSchedule::Shape::Cosine, 1.0, 5, 5, 0.0};
+    const LrSchedule schedule{LrSchedule::Curve::Cosine, 1.0, 5, 5, 0.0};
     CHECK(schedule.at(4) == 1.0);
     CHECK(schedule.at(5) == 1.0);
     CHECK(schedule.at(6) == Approx(0.0));
-    CHECK(LrSchedule{LrSchedule::Shape::Linear, 1.0, 0, 1, 0.5}.at(0) == 1.0);
+    CHECK(LrSchedule{LrSchedule::Curve::Linear, 1.0, 0, 1, 0.5}.at(0) == 1.0);
   }
 }
 

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/attention.h"
+
+namespace fsdptrain::kernels {
+
+// Tiles are of this many queries and keys, and of heads padded to a multiple of kAttentionPad.
+inline constexpr std::int64_t kAttentionBlock = 64;
+inline constexpr std::int64_t kAttentionPad = 16;
+
+// So many blocks of queries share the packing of a block of keys in forward.
+inline constexpr std::int64_t kAttentionForwardBlocks = 4;
+
+// Elements of scratch for one thread, with padded sizes.
+constexpr std::int64_t attention_forward_scratch(std::int64_t head_size) {
+  return kAttentionBlock * ((2 + 2 * kAttentionForwardBlocks) * head_size + kAttentionBlock);
+}
+constexpr std::int64_t attention_backward_scratch(std::int64_t keys, std::int64_t head_size) {
+  return kAttentionBlock * (5 * head_size + 2 * kAttentionBlock) + 4 * keys * head_size;
+}
+
+namespace cpu {
+
+template <Isa isa>
+void attention_forward(const Launch& launch, const AttentionForward& args, std::byte* scratch);
+template <Isa isa>
+void attention_backward(const Launch& launch, const AttentionBackward& args, std::byte* scratch);
+
+}  // namespace cpu
+}  // namespace fsdptrain::kernels

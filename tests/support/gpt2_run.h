@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+
+#include "models/gpt2/model.h"
+#include "runtime/base/random.h"
+#include "runtime/base/rank_context.h"
+#include "runtime/nn/flat_parameters.h"
+#include "runtime/optim/adamw.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::testing {
+
+inline models::Gpt2Config tiny_gpt2() {
+  models::Gpt2Config config;
+  config.vocab_size = 101;
+  config.max_seq_len = 40;
+  config.num_layers = 2;
+  config.num_heads = 3;
+  config.embed_dim = 48;
+  config.dropout = 0.1;
+  return config;
+}
+
+inline data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab,
+                                std::uint64_t first_sample) {
+  data::Batch batch{{}, {}, rows, seq_len, first_sample, rows * seq_len};
+  for (std::int64_t i = 0; i < rows * seq_len; ++i) {
+    const Philox random = philox(static_cast<std::uint64_t>(i), first_sample, 7);
+    batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
+    batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
+  }
+  return batch;
+}
+
+// One model in training on a device.
+struct Gpt2Run {
+  Gpt2Run(const models::Gpt2Config& config, Device device, DType compute)
+      : vocab(config.vocab_size),
+        model(config),
+        parameters(model, {.device = device, .compute_dtype = compute, .seed = 3}),
+        optimizer(parameters.chunks(), {}),
+        step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
+    current_context().random.seed = 3;
+  }
+
+  // One step of two micro-batches.
+  tools::TrainStep::Result train(std::uint64_t number, std::int64_t rows, std::int64_t seq_len) {
+    const data::Batch batches[] = {
+        random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
+        random_batch(rows, seq_len, vocab, (2 * number + 1) * static_cast<std::uint64_t>(rows))};
+    return step.run(batches, number, 1e-3);
+  }
+
+  std::int64_t vocab;
+  models::Gpt2 model;
+  nn::FlatParameters parameters;
+  optim::AdamW optimizer;
+  tools::TrainStep step;
+};
+
+}  // namespace fsdptrain::testing
