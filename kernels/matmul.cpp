@@ -97,7 +97,7 @@ bool is_matrix(const View& view) {
 
 void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
             const MatmulEpilogue& epilogue) {
-  const bool has_epilogue = epilogue.bias || epilogue.activation != Activation::None;
+  const bool has_epilogue = epilogue.has_bias || epilogue.activation != Activation::None;
   if (!is_row_major(out)) {
     check<ShapeError>(!has_epilogue, "matmul: an epilogue needs a row-major output");
     return matmul(launch, transposed(out), transposed(b), transposed(a), beta);

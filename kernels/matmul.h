@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "runtime/base/view.h"
 
@@ -25,7 +24,8 @@ enum class Activation : std::uint8_t { None, Gelu, GeluTanh };
 // What is done to a product while its tiles are in the cache.
 struct MatmulEpilogue {
   // [N], dense, of the operands' dtype: added to every row.
-  std::optional<View> bias;
+  View bias;
+  bool has_bias = false;
   // activated = activation(out), of out's shape, strides and dtype; not read for None.
   Activation activation = Activation::None;
   View activated;

@@ -46,7 +46,7 @@ struct TileTask {
 // The bias of the columns from `column` on; null for none.
 template <class T>
 FSDPTRAIN_HOST_DEVICE const T* bias_at(const MatmulEpilogue& epilogue, std::int64_t column) {
-  return epilogue.bias ? static_cast<const T*>(epilogue.bias->data) + column : nullptr;
+  return epilogue.has_bias ? static_cast<const T*>(epilogue.bias.data) + column : nullptr;
 }
 
 // out = tile + beta * out + bias, rounded once, for a tile computed in float.
