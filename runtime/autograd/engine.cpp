@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/elementwise.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
@@ -216,9 +217,10 @@ void Pass::add_to_pending(const Meta& meta, Pending& pending, Tensor gradient) {
     // An op may have returned one tensor for two inputs: sum into a new one.
     const Tensor sum = Tensor::empty(gradient.shape(), gradient.dtype(), gradient.device(),
                                      gradient_category(meta));
-    kernels::copy(sum.launch(), sum.view(), pending.grad.view());
+    kernels::map(sum.launch(), kernels::Add{}, sum.view(), pending.grad.view(), gradient.view());
     pending.grad = sum;
     pending.owned = true;
+    return;
   }
   kernels::accumulate(gradient.launch(), pending.grad.view(), gradient.view());
 }
