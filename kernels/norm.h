@@ -15,6 +15,8 @@ struct LayerNormOut {
   View y;
   View mean;
   View rstd;
+  // x + residual, where there is a residual.
+  View sum = {};
 };
 
 struct LayerNormIn {
@@ -22,6 +24,9 @@ struct LayerNormIn {
   View weight;
   View bias;
   bool has_bias = false;
+  // Added to x beforehand: the sum is what is normalised.
+  View residual = {};
+  bool has_residual = false;
 };
 
 // What the gradients are made of.

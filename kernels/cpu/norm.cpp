@@ -65,6 +65,15 @@ void cpu::layer_norm<kIsa>(const Launch& launch, const LayerNormOut& out, const 
     const T* bias = static_cast<const T*>(in.bias.data);
     parallel_units(launch, shape.rows, shape.width, [&](std::int64_t row) {
       const T* x = static_cast<const T*>(in.x.data) + row * shape.width;
+      if (in.has_residual) {
+        T* const sum = static_cast<T*>(out.sum.data) + row * shape.width;
+        const T* const residual = static_cast<const T*>(in.residual.data) + row * shape.width;
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < shape.width; ++i) {
+          sum[i] = Store<T>::to(load(x[i]) + load(residual[i]));
+        }
+        x = sum;
+      }
       T* y = static_cast<T*>(out.y.data) + row * shape.width;
       const Welford<V> statistics = row_statistics(x, shape.width);
       const V mean = statistics.mean;

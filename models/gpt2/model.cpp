@@ -95,8 +95,8 @@ Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t layer)
 }
 
 Tensor Gpt2Block::forward(const Tensor& x_BTC) {
-  const Tensor h_BTC = ops::add(x_BTC, attn_dropout_(attn_(ln_1_(x_BTC))));
-  return ops::add(h_BTC, mlp_dropout_(mlp_(ln_2_(h_BTC))));
+  const auto [h_BTC, normalized_BTC] = ln_2_.add(x_BTC, attn_dropout_(attn_(ln_1_(x_BTC))));
+  return ops::add(h_BTC, mlp_dropout_(mlp_(normalized_BTC)));
 }
 
 Gpt2::Gpt2(const Gpt2Config& config)

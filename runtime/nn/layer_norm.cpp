@@ -1,7 +1,5 @@
 #include "runtime/nn/layer_norm.h"
 
-#include "runtime/ops/norm.h"
-
 namespace fsdptrain::nn {
 
 LayerNorm::LayerNorm(const Options& options)
@@ -11,6 +9,15 @@ LayerNorm::LayerNorm(const Options& options)
     bias_ = unplaced_parameter({options.features});
     register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
   }
+}
+
+ops::AddLayerNormOutput LayerNorm::add(const Tensor& x, const Tensor& residual) {
+  const Tensors outputs = through_hooks({x, residual}, [this](const Tensors& inputs) {
+    const auto [sum, normalized] =
+        ops::add_layer_norm(inputs[0], inputs[1], weight_, bias_, eps_);
+    return Tensors{sum, normalized};
+  });
+  return {outputs[0], outputs[1]};
 }
 
 Tensor LayerNorm::forward(const Tensor& x) {

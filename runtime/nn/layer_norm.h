@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/nn/module.h"
+#include "runtime/ops/norm.h"
 
 namespace fsdptrain::nn {
 
@@ -14,6 +15,9 @@ class LayerNorm final : public Module {
   };
 
   explicit LayerNorm(const Options& options);
+
+  // The sum of both and its norm, in one pass.
+  ops::AddLayerNormOutput add(const Tensor& x, const Tensor& residual);
 
  private:
   Tensor forward(const Tensor& x) override;

@@ -9,4 +9,14 @@ namespace fsdptrain::ops {
 // ConfigError. The gradients of weight and bias are posted.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
 
+struct AddLayerNormOutput {
+  Tensor sum;
+  Tensor normalized;
+};
+
+// sum = x + residual and normalized = layer_norm(sum, ...), in one pass over the rows: both
+// of one shape, no broadcasting.
+AddLayerNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                  const Tensor& bias, double eps);
+
 }  // namespace fsdptrain::ops
