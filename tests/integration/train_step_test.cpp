@@ -1,5 +1,6 @@
 #include "tools/train/train_step.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -36,6 +37,13 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
     batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
     batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
   }
+  return batch;
+}
+
+data::Batch masked_batch() {
+  data::Batch batch = random_batch(2, 20, 101, 2);
+  std::ranges::fill(batch.targets, data::kIgnoredTarget);
+  batch.num_targets = 0;
   return batch;
 }
 
@@ -182,6 +190,27 @@ TEST_SUITE("integration/train_step") {
       parts.push_back({slice(whole.tokens), slice(whole.targets), 1, 20, row, row == 0 ? 7 : 20});
     }
     CHECK(gradients(parts) == doctest::Approx(gradients({&whole, 1})).epsilon(1e-5));
+    // A micro-batch without targets adds nothing.
+    parts.push_back(masked_batch());
+    CHECK(gradients(parts) == gradients(std::span(parts).first(2)));
+  }
+
+  TEST_CASE("a step without targets updates nothing, an evaluation gives nothing") {
+    Run run(tiny(), Device::cpu(), DType::Float32);
+    run.train(0, 2, 20);
+    const data::Batch masked = masked_batch();
+    const auto values = [&run] { return run.parameters.chunks().front().parameters.to_vector(); };
+    const auto before = values();
+    const auto result = run.step.run({&masked, 1}, 1, 1e-3);
+    CHECK_FALSE(result.loss.defined());
+    CHECK_FALSE(result.grad_norm.defined());
+    CHECK(values() == before);
+    CHECK(run.train(2, 2, 20).loss.defined());
+
+    const data::TemporaryFolder folder;
+    const auto ends =
+        data::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7);
+    CHECK_FALSE(tools::evaluate(run.model, data::TokenDataset(ends, 10, {0, 50}), 4, 3));
   }
 
   TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
@@ -197,7 +226,8 @@ TEST_SUITE("integration/train_step") {
     Run run(tiny(), Device::cpu(), DType::Float32);
     for (const bool training : {true, false}) {
       run.model.set_training(training);
-      const double loss = tools::evaluate(run.model, samples(good), 4, 3);
+      const std::optional<double> loss = tools::evaluate(run.model, samples(good), 4, 3);
+      CHECK(loss.has_value());
       CHECK(run.model.training() == training);
       // Without dropout, the same each time.
       CHECK(tools::evaluate(run.model, samples(good), 4, 3) == loss);
