@@ -1,8 +1,43 @@
 #include "tools/commands.h"
 
+#include <charconv>
+#include <fmt/format.h>
+#include <system_error>
+
 #include "runtime/base/error.h"
 
 namespace fsdptrain::tools {
+namespace {
+
+template <class T>
+CLI::Validator number_between(std::string_view kind, T min, T max) {
+  const std::string allowed = fmt::format("from {} to {}", min, max);
+  const auto complaint = [=, kind = std::string(kind)](const std::string& text) -> std::string {
+    T number{};
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    const bool fits = error == std::errc() && rest == end && number >= min && number <= max;
+    return fits ? "" : fmt::format("must be a {} {}, got {}", kind, allowed, text);
+  };
+  return {complaint, allowed};
+}
+
+}  // namespace
+
+CLI::Validator whole_number(std::uint64_t min, std::uint64_t max) {
+  return number_between("whole number", min, max);
+}
+
+CLI::Validator decimal_number(double min, double max) {
+  return number_between("number", min, max);
+}
+
+CLI::Validator not_empty() {
+  return {[](const std::string& text) -> std::string {
+            return text.empty() ? "must not be empty" : "";
+          },
+          ""};
+}
 
 int run_parsed(const std::vector<Command>& commands) {
   for (const Command& command : commands) {

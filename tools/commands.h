@@ -30,6 +30,12 @@ Command add_data_prepare_command(CLI::App& app);
 // Runs the one command of the list that the command line named.
 int run_parsed(const std::vector<Command>& commands);
 
+// Values of an option. CLI11's own range lets through what is no number, and numbers beyond 64 bits
+// as the largest one.
+CLI::Validator whole_number(std::uint64_t min, std::uint64_t max);
+CLI::Validator decimal_number(double min, double max);
+CLI::Validator not_empty();
+
 // Where a command takes its configuration from: the arguments of load_config().
 struct ConfigArguments {
   std::optional<std::filesystem::path> file;

@@ -11,6 +11,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "tools/config_fields.h"
+#include "tools/config_text.h"
 #include "tools/model_presets.h"
 
 namespace fsdptrain::tools {
@@ -64,12 +65,13 @@ Assignment make_assignment(const std::string& key, const toml::node& node,
   Assignment assignment{field, convert(*field, node, source), source};
   check<ConfigError>(field->allowed.contains(assignment.value), "{}: {} = {}: must be {}: {}",
                      source, key, toml_text(assignment.value),
-                     field->allowed.text().empty() ? "finite" : field->allowed.text(),
+                     field->allowed.text().empty() ? "without zero bytes" : field->allowed.text(),
                      field->meaning);
   return assignment;
 }
 
 toml::table parse_toml(std::string_view toml, const std::string& source) {
+  check_config_text(toml, source);
   try {
     return toml::parse(toml, source);
   } catch (const toml::parse_error& error) {
@@ -111,19 +113,21 @@ toml::table parse_override_value(const Field* field, const std::string& value,
                                  const std::string& text) {
   const bool is_string =
       field != nullptr && std::holds_alternative<std::string>(field->value_in(Config{}));
-  if (is_string && !value.starts_with('"') && !value.starts_with('\'')) {
-    return toml::table{{"value", value}};
-  }
+  const bool is_quoted = value.starts_with('"') || value.starts_with('\'');
+  const std::string toml = "value = " + (is_string && !is_quoted ? toml_text(value) : value);
+  check_config_text(toml, "--set");
+  std::string reason;
   try {
-    toml::table table = toml::parse("value = " + value);
+    toml::table table = toml::parse(toml);
     if (table.size() == 1) {
       return table;
     }
-  } catch (const toml::parse_error&) {
-    // Not TOML: said below, in words that fit a command line.
+  } catch (const toml::parse_error& error) {
+    reason = fmt::format(": {}", error.description());
   }
-  fail<ConfigError>("--set: {}: the value must be one of TOML, like 8, 0.1, true or \"text\"",
-                    text);
+  const std::string allowed = field != nullptr ? field->allowed.text() : "";
+  fail<ConfigError>("--set: {}: the value must be one of TOML, like 8, 0.1, true or \"text\"{}{}",
+                    text, allowed.empty() ? "" : fmt::format(", {}", allowed), reason);
 }
 
 Assignment parse_override(const std::string& text) {
@@ -139,7 +143,8 @@ Assignment parse_override(const std::string& text) {
 std::string read_text(const std::filesystem::path& path) {
   try {
     const File file = File::open_for_reading(path);
-    std::string text(file.size(), '\0');
+    // One byte more than allowed is enough to be refused.
+    std::string text(std::min<std::uint64_t>(file.size(), kMaxConfigBytes + 1), '\0');
     text.resize(file.read_at(0, std::as_writable_bytes(std::span(text))));
     return text;
   } catch (const Error& error) {

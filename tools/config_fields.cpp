@@ -15,12 +15,21 @@ Allowed at_least(double min) {
   return {.min = min};
 }
 
-Allowed above(double min) {
-  return {.min = min, .min_excluded = true};
-}
-
 Allowed between(double min, double max) {
   return {.min = min, .max = max};
+}
+
+// Beyond this and its inverse, float32 has no or only denormal values, and the kernels compute
+// with float32.
+constexpr double kLargest = 1e37;
+
+// Factors: positive in float32 too.
+Allowed positive() {
+  return between(1 / kLargest, kLargest);
+}
+
+Allowed not_empty() {
+  return {.empty_excluded = true};
 }
 
 // [0, 1)
@@ -39,7 +48,7 @@ std::vector<Field> make_fields() {
   // One line is one key.
   // clang-format off
   return {
-      {"run", "dir", "folder of the run: config.toml, metrics.jsonl and weights.safetensors; new or empty", [](Config& c) -> Slot { return &c.run.dir; }},
+      {"run", "dir", "folder of the run: config.toml, metrics.jsonl and weights.safetensors; new or empty", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
 
@@ -60,14 +69,14 @@ std::vector<Field> make_fields() {
       {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, between(1, 65536)},
       {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, between(1, 1048576)},
       {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of({"float32", "bfloat16"})},
-      {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, at_least(0)},
+      {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, between(0, kLargest)},
 
       {"optimizer", "name", "update rule", [](Config& c) -> Slot { return &c.optimizer.name; }, one_of({"adamw", "sgd"})},
-      {"optimizer", "lr", "peak learning rate", [](Config& c) -> Slot { return &c.optimizer.lr; }, above(0)},
+      {"optimizer", "lr", "peak learning rate", [](Config& c) -> Slot { return &c.optimizer.lr; }, positive()},
       {"optimizer", "beta1", "decay of the mean of gradients", [](Config& c) -> Slot { return &c.optimizer.beta1; }, fraction(), adamw},
       {"optimizer", "beta2", "decay of the mean of squared gradients", [](Config& c) -> Slot { return &c.optimizer.beta2; }, fraction(), adamw},
-      {"optimizer", "eps", "added to the root of the mean of squares", [](Config& c) -> Slot { return &c.optimizer.eps; }, above(0), adamw},
-      {"optimizer", "weight_decay", "decay of weight matrices per unit of learning rate", [](Config& c) -> Slot { return &c.optimizer.weight_decay; }, at_least(0)},
+      {"optimizer", "eps", "added to the root of the mean of squares", [](Config& c) -> Slot { return &c.optimizer.eps; }, positive(), adamw},
+      {"optimizer", "weight_decay", "decay of weight matrices per unit of learning rate", [](Config& c) -> Slot { return &c.optimizer.weight_decay; }, between(0, kLargest)},
       {"optimizer", "momentum", "decay of the velocity; 0: none", [](Config& c) -> Slot { return &c.optimizer.momentum; }, fraction(), sgd},
 
       {"schedule", "name", "course of the learning rate behind the warmup", [](Config& c) -> Slot { return &c.schedule.name; }, one_of({"cosine", "linear", "constant"})},
@@ -109,7 +118,9 @@ std::string quoted_text(std::string_view value) {
 
 bool Allowed::contains(const Value& value) const {
   if (const auto* word = std::get_if<std::string>(&value)) {
-    return words.empty() || std::ranges::find(words, *word) != words.end();
+    return words.empty()
+               ? word->find('\0') == std::string::npos && !(empty_excluded && word->empty())
+               : std::ranges::find(words, *word) != words.end();
   }
   double number = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -117,17 +128,19 @@ bool Allowed::contains(const Value& value) const {
   } else if (const auto* real = std::get_if<double>(&value)) {
     number = *real;
   }
-  return std::isfinite(number) && (min_excluded ? number > min : number >= min) &&
-         (max_excluded ? number < max : number <= max);
+  return std::isfinite(number) && number >= min && (max_excluded ? number < max : number <= max);
 }
 
 std::string Allowed::text() const {
   if (!words.empty()) {
     return fmt::format("one of {}", fmt::join(words, ", "));
   }
+  if (empty_excluded) {
+    return "not empty";
+  }
   std::string text;
   if (std::isfinite(min)) {
-    text = fmt::format("{} {}", min_excluded ? "above" : "at least", min);
+    text = fmt::format("at least {}", min);
   }
   if (std::isfinite(max)) {
     text +=

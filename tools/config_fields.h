@@ -19,13 +19,14 @@ using Value = std::variant<bool, std::int64_t, double, std::string>;
 // Where a key's value lies in a Config; the kind of pointer is the key's type.
 using Slot = std::variant<bool*, std::int64_t*, double*, std::string*>;
 
-// The values that a key takes: a range of numbers, or a choice of words.
+// The values that a key takes: a range of numbers, a choice of words, or text without zero bytes,
+// which would end a path early.
 struct Allowed {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool min_excluded = false;
   bool max_excluded = false;
   std::vector<std::string_view> words = {};
+  bool empty_excluded = false;  // of text
 
   bool contains(const Value& value) const;
   // For people: "at least 1", "one of adamw, sgd"; empty where anything goes.

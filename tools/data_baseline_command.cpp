@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,7 @@ Examples:
                    "part of the tokens, at their end, that is scored")
       ->capture_default_str();
   command->add_option("--seq-len", arguments->seq_len, "tokens per sequence of the run")
+      ->check(whole_number(1, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
 
   return {command, [arguments] {

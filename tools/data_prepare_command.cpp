@@ -57,9 +57,11 @@ Examples:
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("--text", arguments->text, "text file, or folder of text files")
       ->required()
+      ->check(not_empty())
       ->type_name("PATH");
   command->add_option("--output", arguments->output, "token file to write (docs/formats.md)")
       ->required()
+      ->check(not_empty())
       ->type_name("FILE");
 
   return {command, [arguments] {

@@ -1,5 +1,7 @@
-#include <cstdio>
+#include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -10,6 +12,7 @@
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/generate/sampler.h"
+#include "tools/standard_output.h"
 #include "tools/train/from_config.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/weights.h"
@@ -34,11 +37,15 @@ std::vector<std::int64_t> byte_tokens(const std::string& text) {
   return tokens;
 }
 
-// At once, and every byte of it: a model may generate zeros.
-void print(const std::string& text) {
-  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  check<IoError>(written == text.size() && std::fflush(stdout) == 0,
-                 "standard output cannot be written");
+void check_finite(const RunFolder& folder, const nn::FlatParameters& parameters) {
+  for (const auto& parameter : parameters.named()) {
+    const auto values = parameter.values.values<float>();
+    const auto bad =
+        std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+    check(bad == values.end(),
+          "{}: {} holds {}: the file is damaged, or the training went wrong: train again",
+          folder.weights().string(), parameter.name, bad == values.end() ? 0 : *bad);
+  }
 }
 
 int generate(const Arguments& arguments) {
@@ -52,21 +59,22 @@ int generate(const Arguments& arguments) {
   const auto model = build_model(info.config.model);
   nn::FlatParameters parameters(*model, {.compute_dtype = compute_dtype(info.config.train)});
   load_weights(folder.weights(), parameters);
+  check_finite(folder, parameters);
 
   std::string text = arguments.prompt;
   const bool show = arguments.output.empty();
   if (show) {
-    print(text);
+    print_now(text);
   }
   sample(*model, byte_tokens(arguments.prompt), arguments.sampling, [&](std::int64_t token) {
     const std::string piece = token < 256 ? std::string(1, static_cast<char>(token)) : "\n\n";
     text += piece;
     if (show) {
-      print(piece);
+      print_now(piece);
     }
   });
   if (show) {
-    print("\n");
+    print_now("\n");
     return static_cast<int>(ExitCode::Done);
   }
   AtomicFile file(arguments.output);
@@ -85,28 +93,31 @@ Command add_generate_command(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("--run", arguments->run, "folder of a run of fsdptrain train")
       ->required()
+      ->check(not_empty())
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "text to continue, at least one byte")
       ->required();
   command->add_option("--tokens", arguments->sampling.num_tokens, "tokens to add")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->check(whole_number(1, std::uint64_t{1} << 30))
       ->capture_default_str();
   command
       ->add_option("--temperature", arguments->sampling.temperature,
                    "1: the model's own distribution; lower: safer; 0: always the likeliest")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(decimal_number(0, 100))
       ->capture_default_str();
   command->add_option("--top-k", arguments->sampling.top_k, "only the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command->add_option("--seed", arguments->sampling.seed, "the same seed gives the same text")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   command->add_option("--output", arguments->output, "write to this file instead of the terminal")
+      ->check(not_empty())
       ->type_name("FILE");
   command
       ->add_option("--threads", arguments->threads,
                    "compute threads; 0: one per processor that the process may use")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number(0, 4096))
       ->capture_default_str();
   return {command, [arguments] { return generate(*arguments); }};
 }

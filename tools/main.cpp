@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "tools/build_info.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/standard_output.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -36,6 +38,19 @@ std::string path_of(const CLI::App& app) {
   return app.get_name() + (subcommands.empty() ? "" : " " + path_of(*subcommands.front()));
 }
 
+// Where the innermost command named so far wants another word: those it knows.
+std::string choices_of(const CLI::App& app) {
+  const auto subcommands = app.get_subcommands();
+  if (!subcommands.empty()) {
+    return choices_of(*subcommands.front());
+  }
+  std::string names;
+  for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? ": one of " : ", ") + subcommand->get_name();
+  }
+  return names;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Trains transformer language models.", "fsdptrain");
   app.footer(kFooter);
@@ -49,13 +64,18 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-      return app.exit(error);  // --help, --version
+      std::ostringstream text;  // of --help or --version
+      app.exit(error, text, text);
+      print_now(text.str());
+      return static_cast<int>(ExitCode::Done);
     }
-    return report(fmt::format("{}: see {} --help", error.what(), path_of(app)),
+    return report(fmt::format("{}{}: see {} --help", error.what(), choices_of(app), path_of(app)),
                   static_cast<int>(ExitCode::Refused));
   }
   const int exit_code = run_parsed(commands);
-  check<IoError>(std::fflush(stdout) == 0, "standard output cannot be written");
+  if (exit_code == static_cast<int>(ExitCode::Done)) {
+    finish_standard_output();
+  }
   return exit_code;
 }
 
@@ -64,6 +84,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace fsdptrain;  // NOLINT(google-build-using-namespace): the body of main only.
+  tools::occupy_standard_streams();
   try {
     return tools::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -1,8 +1,12 @@
 #include "runtime/base/file.h"
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <fcntl.h>
+#include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -43,6 +47,52 @@ std::string reason_of(int error) {
   return std::generic_category().message(error) + cure_of(error);
 }
 
+// The process that wrote `name`, if it is a temporary name of `target`: TARGET.tmp-PID-NUMBER.
+std::optional<pid_t> writer_of(std::string_view name, const std::string& target) {
+  const std::string prefix = target + ".tmp-";
+  if (!name.starts_with(prefix)) {
+    return std::nullopt;
+  }
+  name.remove_prefix(prefix.size());
+  const char* const end = name.data() + name.size();
+  pid_t pid = 0;
+  std::uint64_t number = 0;
+  const auto [dash, bad_pid] = std::from_chars(name.data(), end, pid);
+  if (bad_pid != std::errc() || pid <= 0 || dash == end || *dash != '-') {
+    return std::nullopt;
+  }
+  const auto [rest, bad_number] = std::from_chars(dash + 1, end, number);
+  return bad_number == std::errc() && rest == end ? std::optional(pid) : std::nullopt;
+}
+
+// No process has the file open for writing under a lock. Numbers of processes do not tell it alone:
+// those of another container or host mean nothing here.
+bool is_unlocked(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) {
+    return false;
+  }
+  const bool unlocked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return unlocked;
+}
+
+// What writers of `path` that were killed have left. What cannot be looked at or removed stays.
+void remove_leftovers(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::optional<pid_t> pid =
+        writer_of(entry->path().filename().native(), path.filename().native());
+    std::error_code unknown;
+    if (pid && fs::is_regular_file(entry->symlink_status(unknown)) && ::kill(*pid, 0) != 0 &&
+        errno == ESRCH && is_unlocked(entry->path())) {
+      ::unlink(entry->path().c_str());
+    }
+  }
+}
+
 // A file that did not exist before: names in use, by another writer of this process or left by a
 // dead one, are passed over.
 File create_temporary(const std::filesystem::path& path) {
@@ -53,10 +103,13 @@ File create_temporary(const std::filesystem::path& path) {
                      std::filesystem::is_regular_file(path, unreadable),
                  "{}: cannot write a file there: it is a device, a pipe or a socket",
                  path.string());
+  remove_leftovers(path);
   for (std::uint64_t number = 0;; ++number) {
     std::filesystem::path temporary = path;
     temporary += fmt::format(".tmp-{}-{}", ::getpid(), number);
     if (std::optional<File> file = File::create(temporary)) {
+      // Says that it is in use; where the file system knows no locks, leftovers stay.
+      ::flock(file->descriptor(), LOCK_EX | LOCK_NB);
       return std::move(*file);
     }
   }

@@ -43,7 +43,8 @@ class File {
 
 // A new file that gets its name only when it is whole. It is written under a temporary name in
 // the same folder; commit() puts it in the place of `path`, and a destructor before that removes
-// it. A process that dies leaves at most the temporary file.
+// it. A process that dies leaves at most the temporary file, which the next AtomicFile of that path
+// removes.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);

@@ -5,17 +5,15 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
 
 namespace fsdptrain {
 
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const File file = File::open_for_reading(path);
-  const auto nbytes = static_cast<std::size_t>(file.size());
+MappedFile::MappedFile(const std::filesystem::path& path) : file_(File::open_for_reading(path)) {
+  const auto nbytes = static_cast<std::size_t>(file_.size());
   if (nbytes == 0) {
     return;  // An empty mapping does not exist.
   }
-  void* const address = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  void* const address = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, file_.descriptor(), 0);
   check<IoError>(address != MAP_FAILED, "{}: mapping {} bytes failed: {}", path.native(), nbytes,
                  std::generic_category().message(errno));
   bytes_ = {static_cast<const std::byte*>(address), nbytes};
@@ -26,6 +24,14 @@ MappedFile::~MappedFile() {
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): munmap takes void*.
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   }
+}
+
+void MappedFile::check_size() const {
+  const std::uint64_t nbytes = file_.size();
+  check<DataError>(nbytes >= bytes_.size(),
+                   "{}: was truncated while in use: {} of its {} bytes are left: write a new file "
+                   "and rename it instead",
+                   path().native(), nbytes, bytes_.size());
 }
 
 }  // namespace fsdptrain

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -18,7 +19,13 @@ constexpr std::size_t kBytesPerRead = std::size_t{1} << 20;
 std::vector<fs::path> regular_files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) {
+    std::error_code error;
+    const bool is_file = entry.is_regular_file(error);
+    // A link in a circle leads to no file, as one to nothing does.
+    if (error && error != std::errc::too_many_symbolic_link_levels) {
+      throw fs::filesystem_error("look at", entry.path(), error);
+    }
+    if (is_file) {
       files.push_back(entry.path());
     }
   }
@@ -31,7 +38,14 @@ std::vector<fs::path> regular_files_below(const fs::path& folder) {
 
 std::vector<fs::path> list_documents(const fs::path& text) {
   try {
-    const fs::file_status status = fs::status(text);
+    std::error_code error;
+    const fs::file_status status = fs::status(text, error);
+    check<DataError>(
+        error != std::errc::too_many_symbolic_link_levels && error != std::errc::filename_too_long,
+        "{}: cannot be a text: {}", text.native(), error.message());
+    if (!fs::status_known(status)) {
+      throw fs::filesystem_error("look at", text, error);
+    }
     check<DataError>(fs::exists(status), "{}: no such file or folder: check the path",
                      text.native());
     if (fs::is_regular_file(status)) {

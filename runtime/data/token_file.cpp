@@ -180,6 +180,7 @@ std::span<const std::uint16_t> TokenFile::checked_tokens(std::uint64_t begin,
   check<ShapeError>(begin <= end && end <= num_tokens(),
                     "{}: tokens [{}, {}) are not within its {} tokens", path().native(), begin, end,
                     num_tokens());
+  file_.check_size();
   const auto tokens = tokens_.subspan(begin, end - begin);
   const auto bad = std::ranges::find_if(
       tokens, [this](std::uint16_t token) { return token >= header_.vocab_size; });

@@ -67,7 +67,8 @@ class TokenFileWriter {
 };
 
 // A token file, mapped read-only. The header and the size are checked on opening, DataError with
-// the file and the values; tokens are checked when they are read.
+// the file and the values; tokens are checked when they are read, and
+// so is that the file has not been cut short meanwhile (mapped_file.h says what escapes this).
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
@@ -75,7 +76,7 @@ class TokenFile {
   const std::filesystem::path& path() const { return file_.path(); }
   const TokenFileHeader& header() const { return header_; }
   std::uint64_t num_tokens() const { return header_.num_tokens; }
-  // Not checked against the vocabulary.
+  // Not checked against the vocabulary, nor against a cut.
   std::span<const std::uint16_t> tokens() const { return tokens_; }
 
   // Tokens [begin, end); DataError with file, offset and value if one is outside the vocabulary.

@@ -33,9 +33,12 @@ class General(CliTest):
         self.assertRegex(self.check_done("--version"), r"\Afsdptrain \d+\.\d+\.\d+\n\Z")
 
     def test_a_wrong_command_line_points_to_the_fitting_help(self):
-        self.check_error(REFUSED, "subcommand is required: see fsdptrain --help")
-        self.check_error(REFUSED, "see fsdptrain --help", "teach")
-        self.check_error(REFUSED, "see fsdptrain data --help", "data")
+        self.check_error(REFUSED, "subcommand is required: one of train, ")
+        self.check_error(REFUSED, ": one of train, generate, data, config, version: see fsdptrain "
+                         "--help", "teach")
+        self.check_error(REFUSED, ": one of prepare, inspect, baseline: see fsdptrain data --help",
+                         "data")
+        self.check_error(REFUSED, ": one of prepare, inspect, baseline: see", "data", "bake")
         self.check_error(REFUSED, "--text is required: see fsdptrain data prepare --help", "data",
                          "prepare", "--output", "x")
         self.check_error(REFUSED, "--colour: see fsdptrain config --help", "config", "--colour")
@@ -47,11 +50,24 @@ class General(CliTest):
                          env={**os.environ, "FSDPTRAIN_ISA": "mmx"})
 
     def test_output_that_cannot_be_written_is_a_failure(self):
-        with open("/dev/full", "w", encoding="ascii") as full:
-            result = subprocess.run([FSDPTRAIN, "config"], stdout=full, stderr=subprocess.PIPE,
-                                    text=True, timeout=60, check=False)
-        self.assertEqual(result.returncode, FAILED)
-        self.assertRegex(result.stderr, r"\Afsdptrain: .+\n\Z")
+        self.prepare(b"some text " * 1000)
+        for arguments in (["config"], ["config", "--markdown"], ["version"], ["--version"],
+                          ["--help"], ["data", "--help"], ["data", "inspect", "text.tok"],
+                          ["data", "baseline", "--tokens", "text.tok"],
+                          ["data", "prepare", "--text", "text.txt", "--output", "again.tok"]):
+            for closed in (False, True):
+                with self.subTest(arguments, closed=closed), open("/dev/full", "wb") as full:
+                    result = subprocess.run([FSDPTRAIN, *arguments], stdout=full, timeout=60,
+                                            stderr=subprocess.PIPE, cwd=self.folder, text=True,
+                                            preexec_fn=(lambda: os.close(1)) if closed else None,
+                                            check=False)
+                    self.assertEqual(result.returncode, FAILED, result.stderr)
+                    self.assertRegex(result.stderr, r"\Afsdptrain: [^\n]+\n\Z")
+                    self.assertIn("Bad file descriptor" if closed else "No space left on device",
+                                  result.stderr)
+        # What was made is whole, without what was printed in it.
+        self.assertEqual((self.folder / "again.tok").read_bytes(),
+                         (self.folder / "text.tok").read_bytes())
 
 
 class Prepare(CliTest):
@@ -73,16 +89,18 @@ class Prepare(CliTest):
     def test_texts_that_cannot_be_used(self):
         self.write("empty.txt", b"")
         (self.folder / "hollow").mkdir()
+        (self.folder / "circle").symlink_to("circle")
         for exit_code, message, text in (
                 (REFUSED, "none.txt: no such file or folder", "none.txt"),
                 (REFUSED, "empty.txt: the text is empty", "empty.txt"),
                 (REFUSED, "hollow: the folder holds no regular file", "hollow"),
+                (REFUSED, "circle: cannot be a text: Too many levels", "circle"),
                 (REFUSED, "must be a regular file or a folder", "/dev/zero"),
                 (FAILED, "/proc/self/mem: reading 1048576 bytes at offset 0 failed: Input/output error", "/proc/self/mem")):
             with self.subTest(text):
                 self.check_error(exit_code, message, "data", "prepare", "--text", text, "--output",
                                  "x.tok")
-                self.assertEqual(self.files(), ["empty.txt", "hollow"])
+                self.assertEqual(self.files(), ["circle", "empty.txt", "hollow"])
 
     def test_an_unreadable_text_is_a_failure(self):
         text = self.write("secret.txt", b"x")
@@ -96,6 +114,8 @@ class Prepare(CliTest):
         self.write("text.txt", b"x")
         self.check_error(FAILED, "creating the file failed: No such file or directory; create the folder first",
                          "data", "prepare", "--text", "text.txt", "--output", "no/x.tok")
+        self.check_error(REFUSED, "--output: must not be empty", "data", "prepare", "--text",
+                         "text.txt", "--output", "")
         self.check_error(REFUSED, "--output text.txt: is part of the text", "data", "prepare",
                          "--text", "text.txt", "--output", "text.txt")
 
@@ -217,6 +237,19 @@ class Configuration(CliTest):
         self.check_error(REFUSED, "must be of type integer, got string", "config", "--set",
                          'train.steps="5"')
         self.check_error(REFUSED, "must read section.key=value", "config", "--set", "train.steps")
+
+    def test_a_key_that_would_exhaust_the_parser_is_refused(self):
+        self.write("run.toml", b"[train]\na" + b".a" * 450_000 + b" = 1\n")
+        self.check_error(REFUSED, "run.toml:2: a key has at most 16 dots", "config", "--config",
+                         "run.toml")
+        self.write("run.toml", b"#" * 10_000_000)
+        self.check_error(REFUSED, "run.toml: a configuration has at most 1048576 bytes", "config",
+                         "--config", "run.toml")
+
+    def test_text_that_is_not_utf8_is_refused_at_once(self):
+        for key in ("run.dir", "data.tokens"):
+            self.check_error(REFUSED, "--set: " + key, "config", "--set",
+                             os.fsdecode(key.encode() + b"=a\xff"), errors="surrogateescape")
 
     def test_a_key_without_effect_is_warned_of(self):
         result = self.run_cli("config", "--set", "optimizer.name=sgd", "--set",

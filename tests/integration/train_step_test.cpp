@@ -1,5 +1,6 @@
 #include "tools/train/train_step.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -16,6 +17,13 @@ using testing::random_batch;
 using testing::tiny_gpt2;
 
 namespace {
+
+data::Batch masked_batch() {
+  data::Batch batch = random_batch(2, 20, 101, 2);
+  std::ranges::fill(batch.targets, data::kIgnoredTarget);
+  batch.num_targets = 0;
+  return batch;
+}
 
 // The bits of all parameters after some steps, and of the last loss and norm.
 std::vector<std::byte> train_bits(int threads, Isa isa, DType compute, int steps) {
@@ -134,6 +142,27 @@ TEST_SUITE("integration/train_step") {
       parts.push_back({slice(whole.tokens), slice(whole.targets), 1, 20, row, row == 0 ? 7 : 20});
     }
     CHECK(gradients(parts) == doctest::Approx(gradients({&whole, 1})).epsilon(1e-5));
+    // A micro-batch without targets adds nothing.
+    parts.push_back(masked_batch());
+    CHECK(gradients(parts) == gradients(std::span(parts).first(2)));
+  }
+
+  TEST_CASE("a step without targets updates nothing, an evaluation gives nothing") {
+    Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
+    run.train(0, 2, 20);
+    const data::Batch masked = masked_batch();
+    const auto values = [&run] { return run.parameters.chunks().front().parameters.to_vector(); };
+    const auto before = values();
+    const auto result = run.step.run({&masked, 1}, 1, 1e-3);
+    CHECK_FALSE(result.loss.defined());
+    CHECK_FALSE(result.grad_norm.defined());
+    CHECK(values() == before);
+    CHECK(run.train(2, 2, 20).loss.defined());
+
+    const data::TemporaryFolder folder;
+    const auto ends =
+        data::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7);
+    CHECK_FALSE(tools::evaluate(run.model, data::TokenDataset(ends, 10, {0, 50}), 4, 3));
   }
 
   TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
@@ -149,7 +178,8 @@ TEST_SUITE("integration/train_step") {
     Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     for (const bool training : {true, false}) {
       run.model.set_training(training);
-      const double loss = tools::evaluate(run.model, samples(good), 4, 3);
+      const std::optional<double> loss = tools::evaluate(run.model, samples(good), 4, 3);
+      CHECK(loss.has_value());
       CHECK(run.model.training() == training);
       // Without dropout, the same each time.
       CHECK(tools::evaluate(run.model, samples(good), 4, 3) == loss);

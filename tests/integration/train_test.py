@@ -5,6 +5,7 @@ Usage: train_test.py FSDPTRAIN SOURCE_DIR
 
 import json
 import signal
+import struct
 import subprocess
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, CliTest, main
@@ -152,6 +153,50 @@ class Train(CliTest):
         self.check_done("train", *TINY)
 
 
+    def test_output_that_cannot_be_written_is_a_failure_with_the_weights_written(self):
+        self.prepare(TEXT)
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run([FSDPTRAIN, "train", *TINY], stdout=full, timeout=60, text=True,
+                                    stderr=subprocess.PIPE, cwd=self.folder, check=False)
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertRegex(result.stderr, r"\Awarning: standard output cannot be written: No space left "
+                         r"on device.*: the run goes on: see run/metrics.jsonl\n"
+                         r"fsdptrain: standard output could not be written during the run: metrics "
+                         r"and run/weights.safetensors are complete.*\n\Z")
+        self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 5, 10, 12])
+        self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output",
+                        "sample.txt")
+
+    def test_a_step_without_targets_is_passed_over_with_a_warning(self):
+        # Every second document is empty: half of all positions end one.
+        self.prepare(TEXT)
+        data = bytearray((self.folder / "text.tok").read_bytes())
+        data[1024:] = b"\x00\x01" * ((len(data) - 1024) // 2)
+        data[32:40] = data[16:24]  # as many documents as tokens
+        (self.folder / "text.tok").write_bytes(data)
+        result = self.run_cli("train", *TINY, "--set", "train.steps=2")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        for step in (1, 2):
+            self.assertIn(f"warning: step {step} of 2 has no target", result.stderr)
+        self.assertIn("warning: validation behind step 2 of 2 has no target", result.stderr)
+        self.assertEqual(self.metrics(), [])
+        self.assertTrue((self.folder / "run/weights.safetensors").exists())
+
+    def test_tokens_that_are_cut_during_the_run_end_it_by_name(self):
+        self.prepare(TEXT)
+        process = subprocess.Popen(
+            [FSDPTRAIN, "train", *TINY, "--set", "train.steps=100000000", "--set", "log.every=1"],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("step"):
+                break
+        with open(self.folder / "text.tok", "r+b") as tokens:
+            tokens.truncate(1024)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, REFUSED, errors)
+        self.assertIn("text.tok: was truncated while in use: 1024 of its", errors)
+
+
 class Generate(CliTest):
     def test_runs_that_cannot_be_used(self):
         self.check_error(REFUSED, "nowhere: holds no weights.safetensors", "generate", "--run",
@@ -210,6 +255,40 @@ class Generate(CliTest):
                          "--temperature", "-1")
         self.check_error(REFUSED, "--tokens", "generate", "--run", "run", "--prompt", "a", "--tokens",
                          "0")
+        for option, value, allowed in (
+                ("--temperature", "nan", "a number from 0 to 100"),
+                ("--temperature", "inf", "a number from 0 to 100"),
+                ("--top-k", "-1", "a whole number from 0 to 9223372036854775807"),
+                ("--seed", "18446744073709551616", "a whole number from 0 to 18446744073709551615"),
+                ("--seed", "-1", "a whole number from 0 to")):
+            with self.subTest(option, value=value):
+                self.check_error(REFUSED, f"{option}: must be {allowed}", "generate", "--run", "run",
+                                 "--prompt", "a", option, value)
+        self.check_error(REFUSED, "--output: must not be empty", "generate", "--run", "run",
+                         "--prompt", "a", "--output", "")
+
+    def test_weights_that_are_not_finite_are_refused_by_name(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        path = self.folder / "run/weights.safetensors"
+        data = path.read_bytes()
+        for value in (float("nan"), float("inf")):
+            path.write_bytes(data[:-4] + struct.pack("<f", value))
+            self.check_error(FAILED, f" holds {value}: the file is damaged", "generate", "--run",
+                             "run", "--prompt", "a")
+
+    def test_a_configuration_that_would_exhaust_the_parser_is_refused(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        path = self.folder / "run/weights.safetensors"
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        header["__metadata__"]["config"] = "a" + ".a" * 450_000 + " = 1"
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size:])
+        self.check_error(REFUSED, "weights.safetensors:1: a key has at most 16 dots", "generate",
+                         "--run", "run", "--prompt", "a")
 
 
 if __name__ == "__main__":

@@ -141,9 +141,13 @@ TEST_CASE("each mistake is named with its place, key, value and cure") {
       {"[optimizer]\nlr = \"fast\"\n", "must be of type float, got string"},
       {"[run]\ndir = 5\n", "run.dir = 5: must be of type string, got integer"},
       {"[train]\nmicro_batch = 0\n", "run.toml:2: train.micro_batch = 0: must be at least 1"},
-      {"[optimizer]\nlr = 0\n", "optimizer.lr = 0.0: must be above 0"},
-      {"[optimizer]\nlr = inf\n", "optimizer.lr = inf: must be above 0"},
-      {"[optimizer]\nlr = nan\n", "optimizer.lr = nan: must be above 0"},
+      {"[optimizer]\nlr = 0\n", "optimizer.lr = 0.0: must be at least 1e-37, at most 1e+37"},
+      {"[optimizer]\nlr = inf\n", "optimizer.lr = inf: must be at least 1e-37, at most 1e+37"},
+      {"[optimizer]\nlr = nan\n", "optimizer.lr = nan: must be at least 1e-37, at most 1e+37"},
+      {"[optimizer]\neps = 1e-300\n", "optimizer.eps = 1e-300: must be at least 1e-37"},
+      {"[run]\ndir = \"\"\n", "run.dir = \"\": must be not empty"},
+      {"[data]\ntokens = \"a\\u0000b\"\n",
+       "data.tokens = \"a\\u0000b\": must be without zero bytes"},
       {"[optimizer]\nbeta1 = 1.0\n", "optimizer.beta1 = 1.0: must be at least 0, below 1"},
       {"[data]\nvalidation_fraction = -0.1\n", "must be at least 0, below 1"},
       {"[optimizer]\nname = \"adam\"\n",
@@ -181,6 +185,11 @@ TEST_CASE("each mistake in an override is named") {
       {"train.steps=5\nx=6", "the value must be one of TOML"},
       {"train.steps=\"5\"", "--set: train.steps = \"5\": must be of type integer, got string"},
       {"optimizer.name=adam", "--set: optimizer.name = \"adam\": must be one of adamw, sgd"},
+      {"run.dir=\"\"", "--set: run.dir = \"\": must be not empty"},
+      {"data.tokens=a\xff", "--set: data.tokens=a\xff: the value must be one of TOML"},
+      {"model.vocab_size=9223372036854775808",
+       "--set: model.vocab_size=9223372036854775808: the value must be one of TOML, like 8, 0.1, "
+       "true or \"text\", at least 1, at most 16777216: "},
       {"train.seq_len=512", "--set: train.seq_len = 512: must be at most model.max_seq_len"},
   };
   for (const Mistake& mistake : mistakes) {
@@ -188,6 +197,48 @@ TEST_CASE("each mistake in an override is named") {
     CHECK_THROWS_WITH_AS(parse("", {mistake.text}), doctest::Contains(mistake.message.c_str()),
                          ConfigError);
   }
+}
+
+std::string repeated(std::string_view text, std::size_t times) {
+  std::string all;
+  for (std::size_t i = 0; i < times; ++i) {
+    all += text;
+  }
+  return all;
+}
+
+TEST_CASE("a text that would exhaust the parser is refused, whatever hides it") {
+  const std::string deep = "a" + repeated(".a", 400'000) + " = 1";
+  const std::vector<std::string> texts{
+      deep,
+      "[" + deep,
+      "\n[train]\nx = { " + deep + " }",
+      "x = \"\"\"a\"\"\"\"\n" + deep,
+      R"(x = { a = """b\"""""", )" + deep + " }",
+      "x = { a = '''b'''', " + deep + " }",
+      R"(x = { a = '\', )" + deep + " }",
+      "# \"\n" + deep,
+      "\"a\" . " + deep,
+  };
+  for (const std::string& toml : texts) {
+    CHECK_THROWS_WITH_AS(parse(toml), doctest::Contains("a key has at most 16 dots"), ConfigError);
+  }
+  CHECK_THROWS_WITH_AS(parse("\n\n" + deep), doctest::Contains("run.toml:3: a key"), ConfigError);
+  CHECK_THROWS_WITH_AS(parse("", {"train.steps={" + deep + "}"}),
+                       doctest::Contains("a key has at most 16 dots"), ConfigError);
+  CHECK_THROWS_WITH_AS(parse("x = " + repeated("[", 400'000)), doctest::Contains("not TOML"),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(parse("#" + repeated("x", 1 << 20)),
+                       doctest::Contains("at most 1048576 bytes, got 1048577"), ConfigError);
+}
+
+TEST_CASE("dots in text, comments and many keys are no depth") {
+  const std::string dots = repeated(".", 1000);
+  const Config config = parse("# " + dots + "\n[run]\ndir = \"\\\"" + dots + "\" # ' " + dots +
+                              "\n[data]\ntokens = '''\n" + dots + "''\n" + dots + "'''\n");
+  CHECK(config.run.dir == "\"" + dots);
+  CHECK(config.data.tokens == dots + "''\n" + dots);
+  CHECK(parse(repeated("# a.b\n", 100) + "train.steps = 3\n").train.steps == 3);
 }
 
 TEST_CASE("a file that cannot be read is named") {

@@ -13,6 +13,7 @@ set -euo pipefail
 echo "$*" >>"$FAKE_LOG"
 case "$1 $2" in
   "data prepare") [[ -s $4 ]] || { echo "error: $4 is empty or missing" >&2; exit 2; }; cp "$4" "$6" ;;
+  "config --config") grep -E '^(seq_len|validation_fraction) = ' "$3" | sed 's/ *#.*//' ;;
   "data baseline") echo "unigram 3.21 nats/byte"; echo "trigram 2.05 nats/byte" ;;
   "train --config")
     run_dir=$(sed -nE 's/.*run\.dir=([^ ]+).*/\1/p' <<<"$*")
@@ -138,6 +139,29 @@ class Quickstart(Sandbox):
         log = self.log.read_text()
         self.assertIn("data prepare --text mine.txt --output data/quickstart/tokens.bin", log)
         self.assertIn("--set run.dir=out --set train.steps=7", log)
+
+    def test_the_baseline_scores_the_windows_that_the_run_validates_on(self):
+        self.assertEqual(self.quickstart().returncode, 0)
+        self.assertIn("data baseline --tokens data/quickstart/tokens.bin --seq-len 128 "
+                      "--validation-fraction 0.1\n", self.log.read_text())
+
+    def test_a_link_in_a_circle_is_no_part_of_the_text(self):
+        (self.root / "books").mkdir()
+        (self.root / "books/one").write_text("the heaven created proudly earth and\n")
+        (self.root / "books/circle").symlink_to("circle")
+        (self.root / "books/up").symlink_to("..")
+        (self.root / "link").symlink_to("books")
+        # The real program reads the folder; this one copies a file.
+        self.command("fsdptrain", FSDPTRAIN.replace('cp "$4" "$6"', 'touch "$6"'))
+        result = self.quickstart("--text", "link")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("6 of the sample's 7 words occur in the text", result.stdout)
+
+    def test_the_whole_system_is_no_text(self):
+        result = self.quickstart("--text", "/")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--text / is all of this system", result.stderr)
+        self.assertFalse((self.root / "build").exists())
 
     def test_a_failed_build_shows_its_last_lines(self):
         result = self.quickstart(FAKE_BUILD="broken")

@@ -12,7 +12,14 @@ namespace fsdptrain::tools {
 
 std::int64_t draw(std::vector<double> logits, double temperature, std::int64_t top_k,
                   double uniform) {
+  check(std::ranges::none_of(logits, [](double logit) { return std::isnan(logit); }),
+        "generate: the model gives a logit of nan: its weights overflow: train again, with a lower "
+        "optimizer.lr");
   const auto largest = std::ranges::max_element(logits);
+  check(largest != logits.end() && std::isfinite(*largest),
+        "generate: the largest logit of the model is {}: its weights overflow: train again, with a "
+        "lower optimizer.lr",
+        largest == logits.end() ? 0 : *largest);
   if (temperature == 0) {
     return largest - logits.begin();
   }

@@ -11,7 +11,8 @@ class RunFolder {
  public:
   // ConfigError if run.dir exists and is not an empty folder.
   static void refuse_existing(const Config& config);
-  // Makes the folder and writes the resolved configuration; ConfigError as above.
+  // Makes the folder and writes the resolved configuration; ConfigError as above, also for all but
+  // one of several callers at the same time.
   static RunFolder create(const Config& config);
   // Of an earlier run; DataError if it holds no weights.
   static RunFolder open(const std::filesystem::path& dir);

@@ -52,9 +52,10 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
   for (const data::Batch& batch : micro_batches) {
     num_targets += batch.num_targets;
   }
-  check<DataError>(num_targets > 0, "train: all targets of step {} are masked", step);
-
   Result result;
+  if (num_targets == 0) {
+    return result;
+  }
   result.loss = Tensor::zeros({}, DType::Float64, device_);
   parameters_.zero_grad();
   RandomKeys& random = current_context().random;
@@ -77,8 +78,8 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
   return result;
 }
 
-double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
-                std::uint64_t num_samples, std::int64_t batch) {
+std::optional<double> evaluate(models::Decoder& model, const data::TokenDataset& dataset,
+                               std::uint64_t num_samples, std::int64_t batch) {
   const autograd::NoGradGuard no_grad;
   const EvaluationGuard evaluation(model);
   double total = 0;
@@ -94,7 +95,9 @@ double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
     total += loss.item();
     num_targets += part.num_targets;
   }
-  check<DataError>(num_targets > 0, "evaluate: all targets of {} samples are masked", num_samples);
+  if (num_targets == 0) {
+    return std::nullopt;
+  }
   return total / static_cast<double>(num_targets);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "models/common/decoder.h"
@@ -19,7 +20,8 @@ class TrainStep {
   };
   struct Result {
     // float64, one element each, on the device: the mean loss over the step's targets, and the
-    // gradient norm before clipping.
+    // gradient norm before clipping. Undefined where all targets of the step are masked: there is
+    // nothing to learn, and nothing has been updated.
     Tensor loss;
     Tensor grad_norm;
   };
@@ -29,7 +31,7 @@ class TrainStep {
             Device device, const Options& options);
 
   // `step` keys the random numbers, seed taken from the bound context. Every target weighs the
-  // same, whatever the micro-batch it is in; DataError if all are masked.
+  // same, whatever the micro-batch it is in.
   Result run(std::span<const data::Batch> micro_batches, std::uint64_t step, double lr);
 
  private:
@@ -44,8 +46,8 @@ class TrainStep {
 Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& batch, Device device);
 
 // The mean loss over the targets of samples [0, num_samples) of a dataset, in batches of
-// `batch`; no history. The model is in evaluation mode meanwhile. DataError if all are masked.
-double evaluate(models::Decoder& model, const data::TokenDataset& dataset,
-                std::uint64_t num_samples, std::int64_t batch);
+// `batch`; no history. The model is in evaluation mode meanwhile. Nothing if all are masked.
+std::optional<double> evaluate(models::Decoder& model, const data::TokenDataset& dataset,
+                               std::uint64_t num_samples, std::int64_t batch);
 
 }  // namespace fsdptrain::tools

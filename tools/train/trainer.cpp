@@ -2,10 +2,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -13,6 +13,7 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/data/loader.h"
 #include "tools/exit_code.h"
+#include "tools/standard_output.h"
 #include "tools/stop_signals.h"
 #include "tools/train/from_config.h"
 #include "tools/train/metrics.h"
@@ -33,11 +34,6 @@ std::string as_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-void print_line(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
 }
 
 std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
@@ -61,6 +57,9 @@ class Trainer {
     std::int64_t steps = 0;
   };
 
+  // Prints a line. Where that fails the run goes on, since metrics.jsonl says the same, and fails
+  // at its end, with the weights written.
+  void print_line(const std::string& line);
   void train_one(std::int64_t step);
   void report(std::int64_t step, double loss, double grad_norm, double lr);
   void validate(std::int64_t step);
@@ -82,6 +81,7 @@ class Trainer {
   MetricsWriter metrics_;
   Clock::time_point start_ = Clock::now();
   Interval interval_;
+  bool prints_ = true;
 };
 
 Trainer::Trainer(const Config& config, StopSignals& signals)
@@ -108,6 +108,18 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
       folder_(RunFolder::create(config)),
       metrics_(folder_.metrics()) {
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
+}
+
+void Trainer::print_line(const std::string& line) {
+  if (!prints_) {
+    return;
+  }
+  try {
+    print_now(line + "\n");
+  } catch (const IoError& error) {
+    prints_ = false;
+    log_warning("{}: the run goes on: see {}", error.what(), folder_.metrics().string());
+  }
 }
 
 int Trainer::run() {
@@ -140,6 +152,9 @@ int Trainer::run() {
     }
   }
   finish();
+  check<IoError>(prints_,
+                 "standard output could not be written during the run: metrics and {} are complete",
+                 folder_.weights().string());
   return static_cast<int>(ExitCode::Done);
 }
 
@@ -150,13 +165,18 @@ void Trainer::train_one(std::int64_t step) {
   }
   const double lr = schedule_.at(step);
   const TrainStep::Result result = step_.run(micro_batches, static_cast<std::uint64_t>(step), lr);
+  ++interval_.steps;
+  if (!result.loss.defined()) {
+    log_warning("step {} of {} has no target: each of its tokens ends a document: no update",
+                step + 1, config_.train.steps);
+    return;
+  }
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   check(std::isfinite(loss) && std::isfinite(grad_norm),
         "train: step {} gave loss {} and gradient norm {}: lower optimizer.lr, or set "
         "train.grad_clip; no weights were written",
         step, loss, grad_norm);
-  ++interval_.steps;
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
     report(step, loss, grad_norm, lr);
   }
@@ -192,15 +212,20 @@ void Trainer::validate(std::int64_t step) {
   const auto batch = static_cast<std::uint64_t>(config_.train.micro_batch);
   const auto batches = static_cast<std::uint64_t>(config_.eval.batches);
   const bool whole = batches == 0 || batches > all / batch;
-  const double loss =
+  const std::optional<double> loss =
       evaluate(*model_, *validation_, whole ? all : batches * batch, config_.train.micro_batch);
-  check(std::isfinite(loss),
+  if (!loss) {
+    log_warning("validation behind step {} of {} has no target: each of its tokens ends a document",
+                step + 1, config_.train.steps);
+    return;
+  }
+  check(std::isfinite(*loss),
         "train: the validation loss behind step {} is {}: lower optimizer.lr; no weights were "
         "written",
-        step + 1, loss);
+        step + 1, *loss);
   print_line(
-      fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps, loss));
-  metrics_.write(nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", loss}}.dump());
+      fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps, *loss));
+  metrics_.write(nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", *loss}}.dump());
   interval_ = {};
 }
 

@@ -2,13 +2,18 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -138,6 +143,46 @@ TEST_CASE("a write that the system cuts short is an error with the rest, the rea
   CHECK(names_in(folder).empty());
 }
 
+// The number of a process that has ended.
+pid_t dead_process() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  return child;
+}
+
+TEST_CASE("what killed writers of the same path left is removed, and nothing else") {
+  const TemporaryFolder folder;
+  const std::string dead = fmt::format(".tmp-{}-", dead_process());
+  const std::string alive = fmt::format(".tmp-{}-", ::getppid());
+  for (const std::string& name :
+       std::vector<std::string>{"f" + dead + "0", "f" + dead + "17", "f" + dead + "1x", "f" + dead,
+                                "g" + dead + "0", "f.tmp--1-0", "f.tmp-0-0", "f" + alive + "0"}) {
+    write_file(folder / name, "half");
+  }
+  std::filesystem::create_symlink("g" + dead + "0", folder / ("f" + dead + "2"));
+  // In use, though its writer's number means nothing here.
+  write_file(folder / ("f" + dead + "3"), "half");
+  const File foreign = File::open_for_reading(folder / ("f" + dead + "3"));
+  REQUIRE(::flock(foreign.descriptor(), LOCK_EX) == 0);
+  AtomicFile(folder / "f").commit();
+  CHECK(names_in(folder) == std::set<std::string>{"f", "f" + dead + "1x", "f" + dead,
+                                                  "f" + dead + "2", "f" + dead + "3",
+                                                  "g" + dead + "0", "f.tmp--1-0", "f.tmp-0-0",
+                                                  "f" + alive + "0"});
+}
+
+TEST_CASE("a file under way is locked") {
+  const TemporaryFolder folder;
+  const AtomicFile file(folder / "f");
+  const auto names = names_in(folder);
+  REQUIRE(names.size() == 1);
+  const File other = File::open_for_reading(folder / *names.begin());
+  CHECK(::flock(other.descriptor(), LOCK_EX | LOCK_NB) != 0);
+}
+
 TEST_CASE("create makes a new file or nothing") {
   const TemporaryFolder folder;
   auto file = File::create(folder / "f");
@@ -192,6 +237,13 @@ TEST_CASE("a mapping holds the bytes of its file, none of an empty one") {
   REQUIRE(file.bytes().size() == 10);
   CHECK(file.bytes()[9] == std::byte{'9'});
   CHECK(MappedFile(folder / "empty").bytes().empty());
+  CHECK_NOTHROW(file.check_size());
+  std::filesystem::resize_file(folder / "f", 12);
+  CHECK_NOTHROW(file.check_size());
+  std::filesystem::resize_file(folder / "f", 4);
+  CHECK_THROWS_WITH_AS(file.check_size(),
+                       Contains("f: was truncated while in use: 4 of its 10 bytes are left"),
+                       DataError);
   CHECK_THROWS_WITH_AS(MappedFile(folder / "none"), Contains("there is no such file"), DataError);
   CHECK_THROWS_WITH_AS(MappedFile(folder.path()), Contains("got a folder"), DataError);
 }

@@ -32,6 +32,9 @@ TEST_CASE("a folder is all files below it in the order of their paths") {
   write_file(folder / "text/b/z", "2");
   write_file(folder / "text/b.txt", "1");
   write_file(folder / "text/a", "");
+  // Neither a link in a circle nor one to a folder leads to a file.
+  std::filesystem::create_symlink("circle", folder / "text/circle");
+  std::filesystem::create_symlink("..", folder / "text/up");
   CHECK(tokens_of(folder / "text", folder / "t") ==
         std::vector<std::uint16_t>{256, '1', 256, '2', 256, '3', 256});
   CHECK(total_bytes(list_documents(folder / "text")) == 3);
@@ -59,6 +62,9 @@ TEST_CASE("missing, empty and unreadable texts are told apart") {
                        doctest::Contains("holds no regular file"), DataError);
   CHECK_THROWS_WITH_AS(tokens_of(folder / "nothing", folder / "t"),
                        doctest::Contains("nothing: the text is empty"), DataError);
+  std::filesystem::create_symlink("circle", folder / "circle");
+  CHECK_THROWS_WITH_AS(tokens_of(folder / "circle", folder / "t"),
+                       doctest::Contains("circle: cannot be a text: Too many levels"), DataError);
   CHECK_THROWS_WITH_AS(tokens_of("/dev/null", folder / "t"),
                        doctest::Contains("must be a regular file or a folder"), DataError);
   // Opens, but its first page cannot be read.

@@ -174,6 +174,16 @@ TEST_CASE("a token outside the vocabulary is found when it is read") {
                        DataError);
 }
 
+TEST_CASE("a file that is cut while it is in use is found when it is read") {
+  const TemporaryFolder folder;
+  const auto file = make_token_file(folder / "t", std::vector<std::uint16_t>(100'000, 3), 5);
+  std::vector<std::int64_t> out(10);
+  file->read(99'990, out);
+  std::filesystem::resize_file(folder / "t", kTokenHeaderBytes);
+  CHECK_THROWS_WITH_AS(file->read(99'990, out), doctest::Contains("was truncated while in use"),
+                       DataError);
+}
+
 TEST_SUITE_END();
 
 }  // namespace

@@ -81,6 +81,18 @@ TEST_CASE("a logit of -infinity is never drawn") {
   }
 }
 
+TEST_CASE("logits that give no distribution are refused") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double temperature : {0.0, 1.0}) {
+    CHECK_THROWS_WITH_AS(draw({0, nan, 1}, temperature, 0, 0.5),
+                         doctest::Contains("a logit of nan"), Error);
+    CHECK_THROWS_WITH_AS(draw({0, kInfinity}, temperature, 0, 0.5),
+                         doctest::Contains("the largest logit of the model is inf"), Error);
+    CHECK_THROWS_WITH_AS(draw({-kInfinity, -kInfinity}, temperature, 0, 0.5),
+                         doctest::Contains("the largest logit of the model is -inf"), Error);
+  }
+}
+
 TEST_CASE("a sample is repeatable, goes on behind max_seq_len, and needs a prompt") {
   models::Gpt2 model(
       {.vocab_size = 11, .max_seq_len = 4, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
