@@ -39,6 +39,7 @@ struct TrainConfig {
   std::int64_t micro_batch = 8;
   std::int64_t seq_len = 256;
   std::string compute_dtype = "float32";
+  std::string recompute = "none";
   double grad_clip = 1.0;
 };
 

@@ -69,6 +69,7 @@ std::vector<Field> make_fields() {
       {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, between(1, 65536)},
       {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, between(1, 1048576)},
       {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of({"float32", "bfloat16"})},
+      {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of({"none", "selective", "full"})},
       {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, between(0, kLargest)},
 
       {"optimizer", "name", "update rule", [](Config& c) -> Slot { return &c.optimizer.name; }, one_of({"adamw", "sgd"})},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "runtime/nn/module.h"
 #include "runtime/ops/linear_cross_entropy.h"
@@ -21,6 +22,10 @@ class Decoder : public nn::Module {
   // models).
   Tensor loss(const Tensor& tokens_BT, const Tensor& targets_BT, double loss_scale,
               ops::HeadForm form);
+
+  // What is repeated, in order: the units of recomputation.
+  virtual std::vector<nn::Module*> blocks() = 0;
+  void set_block_recompute(nn::Recompute policy);
 
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t max_seq_len() const = 0;

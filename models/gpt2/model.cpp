@@ -115,6 +115,14 @@ Gpt2::Gpt2(const Gpt2Config& config)
   register_module("ln_f", ln_f_);
 }
 
+std::vector<nn::Module*> Gpt2::blocks() {
+  std::vector<nn::Module*> blocks;
+  for (const auto& block : h_) {
+    blocks.push_back(block.get());
+  }
+  return blocks;
+}
+
 Tensor Gpt2::hidden(const Tensor& tokens_BT) {
   check<ShapeError>(tokens_BT.dims() == 2 && tokens_BT.size(1) <= config_.max_seq_len,
                     "gpt2: tokens must be [batch, at most {} positions], got {}",

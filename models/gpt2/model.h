@@ -58,6 +58,7 @@ class Gpt2 final : public Decoder {
  public:
   explicit Gpt2(const Gpt2Config& config);
 
+  std::vector<nn::Module*> blocks() override;
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_seq_len() const override { return config_.max_seq_len; }
 

@@ -1,5 +1,6 @@
 #include "runtime/autograd/engine.h"
 
+#include <algorithm>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "kernels/elementwise.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
+#include "runtime/autograd/region.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::autograd {
@@ -19,7 +21,10 @@ class Pass {
   explicit Pass(AutogradState& state) : state_(state) { state_.pass = this; }
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
-  ~Pass() { state_.pass = nullptr; }
+  ~Pass() {
+    empty_replayed_regions(state_);
+    state_.pass = nullptr;
+  }
 
   BackwardStats run(const Tensor& root, const BackwardOptions& options);
   void queue(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
@@ -39,7 +44,8 @@ class Pass {
   };
   struct InvocationHash {
     std::size_t operator()(const Invocation& invocation) const {
-      return std::hash<const void*>()(invocation.owner) ^ (invocation.id * 0x9E3779B97F4A7C15u);
+      return std::hash<const void*>()(invocation.owner.get()) ^
+             (invocation.id * 0x9E3779B97F4A7C15u);
     }
   };
 
@@ -50,7 +56,7 @@ class Pass {
   void add_to_pending(const Meta& meta, Pending& pending, Tensor gradient);
   void edge_arrived(Meta& meta);
   void finish_leaf(Meta& leaf, Pending& pending);
-  void finish_edge_of(const Invocation& invocation);
+  void finish_edge_of_invocation(const Edge& edge);
 
   AutogradState& state_;
   BackwardStats stats_;
@@ -65,6 +71,15 @@ namespace {
 // Whether edges to `meta` end there: leaves and views of slotted parameters.
 bool is_terminal(const Meta& meta) {
   return meta.producer == nullptr;
+}
+
+// A hook may add others to the same tensor: they run from the next pass on.
+void run_hooks(const std::vector<std::function<void()>>& hooks) {
+  const std::size_t num_hooks = hooks.size();
+  for (std::size_t i = 0; i < std::min(num_hooks, hooks.size()); ++i) {
+    const std::function<void()> hook = hooks[i];
+    hook();
+  }
 }
 
 // The gradient itself if nobody else sees its bytes, else a dense copy: ops return one tensor for
@@ -101,7 +116,8 @@ void Pass::count_edges(Meta* root) {
       if (!edge.to) {
         continue;
       }
-      if (edge.invocation.owner != nullptr) {
+      if (edge.invocation.owner) {
+        edge.invocation.owner.of(edge.to->name);
         ++open_edges_[edge.invocation];
       }
       if (pending_[edge.to.get()].edges++ == 0) {
@@ -125,14 +141,13 @@ BackwardStats Pass::run(const Tensor& root, const BackwardOptions& options) {
     const std::function<void()> callback = std::move(callbacks_[i]);
     callback();
   }
+  stats_.replays = static_cast<std::int64_t>(state_.replayed.size());
   return stats_;
 }
 
 void Pass::run_node(Meta& meta, bool retain_graph) {
   Pending pending = std::move(pending_.extract(&meta).mapped());
-  for (const auto& hook : meta.pre_backward_hooks) {
-    hook();
-  }
+  run_hooks(meta.pre_backward_hooks);
   // The pass holds the node: freeing the closure below may drop the last graph tensor.
   const std::shared_ptr<Node> node = meta.producer;
   ++stats_.nodes;
@@ -192,8 +207,8 @@ void Pass::deliver(const Edge& edge, Tensor gradient, bool in_slot) {
     }
   }
   edge_arrived(meta);
-  if (edge.invocation.owner != nullptr) {
-    finish_edge_of(edge.invocation);
+  if (edge.invocation.owner) {
+    finish_edge_of_invocation(edge);
   }
 }
 
@@ -244,9 +259,7 @@ void Pass::edge_arrived(Meta& meta) {
 }
 
 void Pass::finish_leaf(Meta& leaf, Pending& pending) {
-  for (const auto& hook : leaf.pre_backward_hooks) {
-    hook();
-  }
+  run_hooks(leaf.pre_backward_hooks);
   if (pending.grad.defined()) {
     if (leaf.grad.defined()) {
       Pending sum{0, leaf.grad, false};
@@ -257,14 +270,13 @@ void Pass::finish_leaf(Meta& leaf, Pending& pending) {
     }
     pending.grad = Tensor();
   }
-  for (const auto& hook : leaf.post_accumulate_hooks) {
-    hook();
-  }
+  run_hooks(leaf.post_accumulate_hooks);
 }
 
-void Pass::finish_edge_of(const Invocation& invocation) {
-  if (--open_edges_.at(invocation) == 0) {
-    invocation.owner->post_backward(invocation.id);
+void Pass::finish_edge_of_invocation(const Edge& edge) {
+  ParameterOwner& owner = edge.invocation.owner.of(edge.to->name);
+  if (--open_edges_.at(edge.invocation) == 0) {
+    owner.post_backward(edge.invocation.id);
   }
 }
 
@@ -274,6 +286,9 @@ BackwardStats backward(const Tensor& root, const BackwardOptions& options) {
       state.pass == nullptr,
       "backward: called from within a backward; queue_callback() runs work at the end "
       "of the pass");
+  check<AutogradError>(state.region == nullptr,
+                       "backward: called from within a recomputed region, whose replay would run "
+                       "it again");
   check<AutogradError>(root.defined() && root.requires_grad(),
                        "backward: the root requires no grad: it was computed from nothing that "
                        "does, or under NoGradGuard");

@@ -20,12 +20,15 @@ struct BackwardStats {
   // Elements of parameter gradients that the engine had to add, because no op wrote them to
   // their slot.
   std::int64_t slot_elements_added = 0;
+  // Recomputed regions that ran again.
+  std::int64_t replays = 0;
 };
 
 // Accumulates d(root)/d(leaf) into the gradient of every leaf below `root` that requires grad.
 // Nodes run in reverse order of creation, one at a time, without recursion. AutogradError: no
-// history, a graph that was run and not retained, a call from within a backward, a saved tensor
-// that changed. Errors from ops keep their type and gain "backward of <op>".
+// history, a graph that was run and not retained, a call from within a backward or a recomputed
+// region, a saved tensor that changed, an owner of parameters that is gone. Errors from ops keep
+// their type and gain "backward of <op>".
 BackwardStats backward(const Tensor& root, const BackwardOptions& options = {});
 
 // Runs `callback` once at the end of the outermost backward pass that is under way, after every

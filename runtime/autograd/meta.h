@@ -32,8 +32,8 @@ struct Meta {
   Tensor grad;
   // Of a tensor without slot: what GradientSlot::ahead is for the others.
   bool gradient_ahead = false;
-  // Null for tensors that no owner keeps.
-  ParameterOwner* owner = nullptr;
+  // None for tensors that no owner keeps.
+  OwnerRef owner;
 
   // Run when the whole gradient of this tensor is known, before its producer's backward.
   std::vector<std::function<void()>> pre_backward_hooks;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/region.h"
 
 namespace fsdptrain::autograd {
 
@@ -67,7 +68,14 @@ bool records(const std::vector<Tensor>& inputs) {
 
 Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inputs,
               BackwardFn backward) {
+  note_recorded(op, inputs);
   if (!records(inputs)) {
+    return output;
+  }
+  if (std::shared_ptr<Node> producer = replay_producer()) {
+    auto meta = make_leaf(output);
+    meta->producer = std::move(producer);
+    output.set_autograd_meta(std::move(meta));
     return output;
   }
   auto node = std::make_shared<Node>();
@@ -77,8 +85,8 @@ Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inp
   for (const Tensor& input : inputs) {
     const std::shared_ptr<Meta>& meta = input.autograd_meta();
     Edge edge{meta, {}};
-    if (meta && meta->owner != nullptr) {
-      edge.invocation = meta->owner->current_invocation();
+    if (meta && meta->owner) {
+      edge.invocation = meta->owner.of(meta->name).current_invocation();
     }
     node->edges.push_back(std::move(edge));
   }

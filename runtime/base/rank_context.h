@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/allocator.h"
 #include "runtime/base/isa.h"
@@ -16,7 +17,9 @@ namespace fsdptrain {
 
 namespace autograd {
 class Pass;
-}
+class Region;
+struct RegionFrame;
+}  // namespace autograd
 
 // What keys the random numbers of a training step. Equal keys give equal numbers, whatever the
 // number of ranks and threads.
@@ -33,6 +36,10 @@ struct AutogradState {
   std::uint64_t next_sequence = 0;
   // The backward pass under way, null outside one; owned by the engine's stack frame.
   autograd::Pass* pass = nullptr;
+  // The innermost recomputed region that runs, null outside of any; owned by its stack frame.
+  autograd::RegionFrame* region = nullptr;
+  // Regions that the pass under way has replayed.
+  std::vector<std::weak_ptr<autograd::Region>> replayed;
 };
 
 // Everything a rank owns that is not a tensor or a module: there is no other process state. A

@@ -5,6 +5,7 @@
 
 #include "kernels/copy.h"
 #include "runtime/autograd/meta.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/init.h"
 
@@ -69,14 +70,24 @@ FlatParameters::FlatParameters(Module& module, const Options& options)
   module.add_hooks({.pre_forward =
                         [this](Module::Tensors&) {
                           unshard();
-                          begin_invocation();
+                          if (!autograd::replaying()) {
+                            begin_invocation();
+                          }
                         },
                     .post_forward =
                         [this](Module::Tensors&) {
-                          end_invocation();
-                          reshard();
+                          // After a replay the backward still needs the parameters.
+                          if (!autograd::replaying()) {
+                            end_invocation();
+                            reshard();
+                          }
                         },
-                    .forward_failed = [this] { end_invocation(); },
+                    .forward_failed =
+                        [this] {
+                          if (!autograd::replaying()) {
+                            end_invocation();
+                          }
+                        },
                     .owner = this});
 }
 
@@ -144,7 +155,7 @@ void FlatParameters::place(const Parameter& parameter, const Buffer& buffer, con
   placed.compute.set_requires_grad(true);
   autograd::Meta& meta = *placed.compute.autograd_meta();
   meta.name = parameter.name;
-  meta.owner = this;
+  meta.owner = reference();
   meta.slot = autograd::SlotView{named.gradient, {placed.slot}, true};
 }
 

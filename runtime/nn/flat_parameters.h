@@ -17,8 +17,8 @@ namespace fsdptrain::nn {
 // second flat buffer, and initialises what the module was built without. Under a compute dtype
 // other than the parameters' own, the module sees a compute copy, recast once per epoch.
 //
-// Outlives the module's graphs; the module outlives it. Destroyed, it leaves the module without
-// parameters and hooks, as it was built.
+// Outlives the backward of the module's graphs; the module outlives it. Destroyed, it leaves the
+// module without parameters and hooks, as it was built.
 class FlatParameters final : public autograd::ParameterOwner {
  public:
   struct Options {

@@ -106,7 +106,7 @@ void initialize(const Tensor& values, std::string_view name, const Init& init, s
   const std::uint64_t key = key_of(name, seed);
   dispatch_floating(values.dtype(), [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>) {
-      const std::span<T> span = values.values<T>();
+      const std::span<T> span = values.mutable_values<T>();
       switch (init.kind) {
         case Init::Kind::Constant:
           std::ranges::fill(span, static_cast<T>(init.value));

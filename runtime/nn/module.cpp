@@ -1,11 +1,19 @@
 #include "runtime/nn/module.h"
 
 #include <algorithm>
+#include <array>
 #include <ranges>
 
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::nn {
+namespace {
+
+// See autograd::keep_or_run().
+constexpr std::array<std::string_view, 1> kKeptBySelective = {"attention"};
+
+}  // namespace
 
 Tensor Module::operator()(const Tensor& x) {
   return through_hooks({x}, [this](const Tensors& inputs) { return Tensors{forward(inputs[0])}; })
@@ -18,6 +26,26 @@ Tensor Module::forward(const Tensor& x) {
 
 Module::Tensors Module::through_hooks(Tensors inputs,
                                       const std::function<Tensors(const Tensors&)>& body) {
+  if (recompute_ == Recompute::None) {
+    return run_hooks(std::move(inputs), body);
+  }
+  autograd::RecomputeOptions options;
+  options.name = name_.empty() ? "the root module" : name_;
+  if (recompute_ == Recompute::Selective) {
+    options.keep = {kKeptBySelective.begin(), kKeptBySelective.end()};
+  }
+  const auto run_as_now = [this, life = std::weak_ptr(life_), modes = training_modes(),
+                           body](const Tensors& region_inputs) {
+    check<AutogradError>(!life.expired(), "the module is gone: it must live until the backward");
+    check<AutogradError>(modes == training_modes(),
+                         "the training mode was changed between forward and backward");
+    return run_hooks(region_inputs, body);
+  };
+  return autograd::recomputed(inputs, run_as_now, std::move(options));
+}
+
+Module::Tensors Module::run_hooks(Tensors inputs,
+                                  const std::function<Tensors(const Tensors&)>& body) {
   // Hooks whose pre_forward has run and whose post_forward has not begun.
   std::size_t entered = 0;
   const auto leave = [&] {
@@ -87,6 +115,15 @@ void Module::set_training(bool training) {
   for (const auto& [name, child] : children_) {
     child->set_training(training);
   }
+}
+
+std::vector<bool> Module::training_modes() const {
+  std::vector<bool> modes{training_};
+  for (const auto& [name, child] : children_) {
+    const std::vector<bool> below = child->training_modes();
+    modes.insert(modes.end(), below.begin(), below.end());
+  }
+  return modes;
 }
 
 void Module::check_is_new(const std::string& name) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,16 @@
 #include "runtime/tensor/tensor.h"
 
 namespace fsdptrain::nn {
+
+// What a module's forward keeps for the backward.
+enum class Recompute {
+  // All that its ops save.
+  None,
+  // Its inputs and the outputs of attention: dear to compute and small. The rest is computed again.
+  Selective,
+  // Its inputs.
+  Full,
+};
 
 // A unit of a model: named parameters, named children and what it computes. Callers never reach
 // a computation but through the hooks: operator() and every other public method of a subclass
@@ -42,6 +53,11 @@ class Module {
   // order, by dotted path.
   std::vector<std::vector<std::string>> adjacent_parameters() const;
 
+  // From the next forward on. Hooks run again with the forward they surround and can ask
+  // autograd::replaying(). The module outlives the backward and keeps its training mode until then;
+  // AutogradError otherwise.
+  void set_recompute(Recompute policy) { recompute_ = policy; }
+
   // Pre-forward hooks run in order of addition, the others in reverse. Neither is called while the
   // module runs.
   void add_hooks(Hooks hooks) { hooks_.push_back(std::move(hooks)); }
@@ -58,16 +74,23 @@ class Module {
   void register_module(std::string name, Module& child);
   void register_adjacent(std::vector<std::string> names);
 
-  // Errors from within keep their type and gain the module's name.
+  // Errors from within keep their type and gain the module's name. `body` may run again after this
+  // returned (Recompute): it captures by value.
   Tensors through_hooks(Tensors inputs, const std::function<Tensors(const Tensors&)>& body);
 
  private:
   virtual Tensor forward(const Tensor& x);
+  Tensors run_hooks(Tensors inputs, const std::function<Tensors(const Tensors&)>& body);
+  // Of this module and all below it.
+  std::vector<bool> training_modes() const;
   void check_is_new(const std::string& name) const;
 
   // As the parent registered it; empty for a root.
   std::string name_;
   bool training_ = true;
+  Recompute recompute_ = Recompute::None;
+  // Expires with the module.
+  std::shared_ptr<const Module> life_{this, [](const Module*) {}};
   std::vector<Parameter> parameters_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::vector<std::string>> adjacent_;

@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "runtime/autograd/node.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 
@@ -58,17 +59,22 @@ AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tens
   const bool causal = options.causal;
   const double scale =
       options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(shape.back()));
-  const Tensor out_BTHD = Tensor::empty(shape, q_BTHD.dtype(), q_BTHD.device());
-  const Tensor log_sum_exp_BHT = Tensor::empty(
-      {shape[0], shape[2], shape[1]},
-      q_BTHD.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, q_BTHD.device());
-  kernels::attention_forward(q_BTHD.launch(), {.out_BTHD = out_BTHD.view(),
-                                               .log_sum_exp_BHT = log_sum_exp_BHT.view(),
-                                               .q_BTHD = q_BTHD.view(),
-                                               .k_BSHD = k_BSHD.view(),
-                                               .v_BSHD = v_BSHD.view(),
-                                               .scale = scale,
-                                               .causal = causal});
+  const std::vector<Tensor> outputs = autograd::keep_or_run("attention", [&] {
+    const Tensor out = Tensor::empty(shape, q_BTHD.dtype(), q_BTHD.device());
+    const Tensor log_sum_exp = Tensor::empty(
+        {shape[0], shape[2], shape[1]},
+        q_BTHD.dtype() == DType::Float64 ? DType::Float64 : DType::Float32, q_BTHD.device());
+    kernels::attention_forward(q_BTHD.launch(), {.out_BTHD = out.view(),
+                                                 .log_sum_exp_BHT = log_sum_exp.view(),
+                                                 .q_BTHD = q_BTHD.view(),
+                                                 .k_BSHD = k_BSHD.view(),
+                                                 .v_BSHD = v_BSHD.view(),
+                                                 .scale = scale,
+                                                 .causal = causal});
+    return std::vector{out, log_sum_exp};
+  });
+  const Tensor& out_BTHD = outputs[0];
+  const Tensor& log_sum_exp_BHT = outputs[1];
 
   const Tensor recorded =
       record("attention", out_BTHD, {q_BTHD, k_BSHD, v_BSHD},

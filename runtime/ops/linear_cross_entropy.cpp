@@ -8,6 +8,7 @@
 #include "kernels/matmul.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
@@ -159,27 +160,56 @@ Tensor recomputed(const Head& head, const Tensor& hidden, const Tensor& weight, 
       });
 }
 
-Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Tensor& weight,
-                                double loss_scale) {
-  const std::shared_ptr<autograd::Meta>& meta = weight.autograd_meta();
-  Tensor dweight;
-  WeightGradient gathered;
-  if (meta) {
-    check<AutogradError>(!autograd::gradient_ahead(*meta),
+// Opens the gradient of a weight in forward, and takes that back unless the forward is completed.
+class GradientAhead {
+ public:
+  explicit GradientAhead(const Tensor& weight) : meta_(weight.autograd_meta().get()) {
+    if (meta_ == nullptr) {
+      return;
+    }
+    check<AutogradError>(!autograd::gradient_ahead(*meta_),
                          "linear_cross_entropy: with its gradient in forward, the weight of shape "
                          "{} must see the backward of one forward, or zero_grad(), before the "
                          "next forward",
                          weight.shape());
-    GradientTarget target;
-    if (meta->slot) {
-      target = meta->slot->open();
-    } else {
-      dweight = Tensor::empty(weight.shape(), weight.dtype(), weight.device());
-      target = {dweight, false};
-    }
-    autograd::set_gradient_ahead(*meta, true);
-    gathered = WeightGradient(target, weight.dtype());
+    target_ =
+        meta_->slot
+            ? meta_->slot->open()
+            : GradientTarget{Tensor::empty(weight.shape(), weight.dtype(), weight.device()), false};
+    autograd::set_gradient_ahead(*meta_, true);
   }
+  GradientAhead(const GradientAhead&) = delete;
+  GradientAhead& operator=(const GradientAhead&) = delete;
+  ~GradientAhead() {
+    if (meta_ == nullptr || completed_) {
+      return;
+    }
+    autograd::set_gradient_ahead(*meta_, false);
+    if (meta_->slot) {
+      meta_->slot->abandon(target_);
+    }
+  }
+
+  bool wanted() const { return meta_ != nullptr; }
+  const GradientTarget& target() const { return target_; }
+  // The gradient where it is a tensor of its own and not in a slot; else undefined.
+  Tensor apart() const { return wanted() && !meta_->slot ? target_.destination : Tensor(); }
+  void complete() { completed_ = true; }
+
+ private:
+  autograd::Meta* meta_;
+  GradientTarget target_;
+  bool completed_ = false;
+};
+
+Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Tensor& weight,
+                                double loss_scale) {
+  check<AutogradError>(!autograd::in_region(),
+                       "linear_cross_entropy: its gradient in forward cannot be computed again: "
+                       "leave it out of the recomputed region, or use HeadForm::Recompute");
+  GradientAhead ahead(weight);
+  WeightGradient gathered =
+      ahead.wanted() ? WeightGradient(ahead.target(), weight.dtype()) : WeightGradient();
   Tensor dhidden;
   if (hidden.requires_grad()) {
     dhidden = Tensor::empty(head.hidden_NC.shape(), hidden.dtype(), hidden.device());
@@ -203,10 +233,11 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
   if (dhidden.defined()) {
     dhidden = views::reshape(dhidden, hidden.shape());
   }
-  return record(
+  Tensor loss = record(
       "linear_cross_entropy", scaled_total(losses, loss_scale), {hidden, weight},
-      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(dweight), meta = std::weak_ptr(meta)](
-          const Tensor& dloss, GradientSink&) -> Gradients {
+      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(ahead.apart()),
+       meta = std::weak_ptr(weight.autograd_meta())](const Tensor& dloss,
+                                                     GradientSink&) -> Gradients {
         if (dloss.device().type == DeviceType::Cpu) {
           check<AutogradError>(dloss.item() == 1,
                                "linear_cross_entropy: with its gradient in forward, the gradient "
@@ -224,6 +255,8 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
         }
         return {dhidden.get(), dweight.get()};
       });
+  ahead.complete();
+  return loss;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "kernels/copy.h"
 #include "kernels/matmul.h"
 #include "runtime/autograd/node.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
@@ -111,7 +112,9 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   }
   check<ShapeError>(same_batch || b.dims() == 2,
                     "matmul: the leading dimensions of {} and {} differ", a.shape(), b.shape());
-  return record("matmul", product(a, b), {a, b},
+  const Tensor y =
+      autograd::keep_or_run("matmul", [&] { return std::vector{product(a, b)}; }).front();
+  return record("matmul", y, {a, b},
                 [a = b.requires_grad() ? SavedTensor(a) : SavedTensor(),
                  b = a.requires_grad() ? SavedTensor(b) : SavedTensor(),
                  shared = b.dims() == 2](const Tensor& dy, GradientSink& sink) -> Gradients {
@@ -137,16 +140,22 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                     weight.shape());
   Shape shape = x.shape();
   shape[x.dims() - 1] = weight.size(0);
-  const Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   if (bias.defined()) {
     check_operands("linear", x, bias);
     check<ShapeError>(bias.shape() == Shape{weight.size(0)},
                       "linear: bias of shape {} does not fit weight [out, in] of shape {}",
                       bias.shape(), weight.shape());
-    kernels::copy(y.launch(), y.view(), views::expand(bias, shape).view());
   }
-  multiply_into(views::reshape(y, rows_shape(y)), as_rows(x),
-                views::transpose(operand(weight), 0, 1), bias.defined() ? 1 : 0);
+  const auto compute = [&] {
+    const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+    if (bias.defined()) {
+      kernels::copy(out.launch(), out.view(), views::expand(bias, shape).view());
+    }
+    multiply_into(views::reshape(out, rows_shape(out)), as_rows(x),
+                  views::transpose(operand(weight), 0, 1), bias.defined() ? 1 : 0);
+    return std::vector{out};
+  };
+  const Tensor y = autograd::keep_or_run("linear", compute).front();
 
   return record("linear", y, {x, weight, bias},
                 [x = weight.requires_grad() ? SavedTensor(x) : SavedTensor(),

@@ -163,7 +163,13 @@ std::vector<double> Tensor::to_vector() const {
   return values;
 }
 
-std::span<std::byte> Tensor::bytes() const {
+std::span<std::byte> Tensor::mutable_bytes() const {
+  const std::span<std::byte> bytes = contiguous_bytes();
+  storage_->bump_version();
+  return bytes;
+}
+
+std::span<std::byte> Tensor::contiguous_bytes() const {
   check<DeviceError>(device() == Device::cpu(), "bytes: needs a tensor on cpu, got {}", device());
   check<ShapeError>(is_contiguous(), "bytes: needs a contiguous tensor, got {} with strides {}",
                     shape_, strides_);

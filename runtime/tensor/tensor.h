@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/base/device.h"
@@ -72,14 +73,18 @@ class Tensor {
   double item(std::int64_t index = 0) const;
   void set_item(std::int64_t index, double value);
   std::vector<double> to_vector() const;
-  // The bytes of a contiguous CPU tensor. Writing through them bumps no version: a backward that
-  // saved the tensor does not notice.
-  std::span<std::byte> bytes() const;
+  // The bytes of a contiguous CPU tensor.
+  std::span<const std::byte> bytes() const { return contiguous_bytes(); }
   template <class T>
-  std::span<T> values() const {
-    check_dtype(kDTypeOf<T>);
-    const std::span<std::byte> raw = bytes();
-    return {reinterpret_cast<T*>(raw.data()), raw.size() / sizeof(T)};
+  std::span<const T> values() const {
+    return values_in<const T>(contiguous_bytes());
+  }
+  // The same to be written, at once: a backward that saved the tensor before this call fails, one
+  // that saved it after does not notice.
+  std::span<std::byte> mutable_bytes() const;
+  template <class T>
+  std::span<T> mutable_values() const {
+    return values_in<T>(mutable_bytes());
   }
 
   // Same storage, no history.
@@ -103,7 +108,13 @@ class Tensor {
  private:
   static Tensor from_bytes(std::span<const std::byte> bytes, const Shape& shape, DType dtype,
                            MemoryCategory category);
+  std::span<std::byte> contiguous_bytes() const;
   void check_dtype(DType wanted) const;
+  template <class T>
+  std::span<T> values_in(std::span<std::byte> raw) const {
+    check_dtype(kDTypeOf<std::remove_const_t<T>>);
+    return {reinterpret_cast<T*>(raw.data()), raw.size() / sizeof(T)};
+  }
   std::int64_t element_offset(std::int64_t index) const;
 
   std::shared_ptr<Storage> storage_;

@@ -34,7 +34,8 @@ struct GoldenModel {
       const Tensor values = golden.tensor("param." + parameter.name);
       REQUIRE(values.dtype() == dtype);
       REQUIRE(values.shape() == parameter.values.shape());
-      std::memcpy(parameter.values.bytes().data(), values.bytes().data(), values.bytes().size());
+      std::memcpy(parameter.values.mutable_bytes().data(), values.bytes().data(),
+                  values.bytes().size());
     }
     parameters.bump_epoch();
   }

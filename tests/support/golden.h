@@ -20,7 +20,7 @@ class Golden {
   Tensor tensor(const std::string& name) const {
     const checkpoint::TensorEntry& entry = reader_.find(name);
     Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
-    reader_.read(entry, tensor.bytes());
+    reader_.read(entry, tensor.mutable_bytes());
     return tensor;
   }
 

@@ -35,13 +35,15 @@ inline data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::in
 
 // One model in training on a device.
 struct Gpt2Run {
-  Gpt2Run(const models::Gpt2Config& config, Device device, DType compute)
+  Gpt2Run(const models::Gpt2Config& config, Device device, DType compute,
+          nn::Recompute recompute = nn::Recompute::None)
       : vocab(config.vocab_size),
         model(config),
         parameters(model, {.device = device, .compute_dtype = compute, .seed = 3}),
         optimizer(parameters.chunks(), {}),
         step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
     current_context().random.seed = 3;
+    model.set_block_recompute(recompute);
   }
 
   // One step of two micro-batches.

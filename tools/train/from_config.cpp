@@ -52,4 +52,10 @@ DType compute_dtype(const TrainConfig& config) {
   return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
 }
 
+nn::Recompute recompute_policy(const TrainConfig& config) {
+  return config.recompute == "full"        ? nn::Recompute::Full
+         : config.recompute == "selective" ? nn::Recompute::Selective
+                                           : nn::Recompute::None;
+}
+
 }  // namespace fsdptrain::tools

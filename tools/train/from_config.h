@@ -23,4 +23,6 @@ optim::LrSchedule build_schedule(const Config& config);
 
 DType compute_dtype(const TrainConfig& config);
 
+nn::Recompute recompute_policy(const TrainConfig& config);
+
 }  // namespace fsdptrain::tools

@@ -107,6 +107,7 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
             {.grad_clip = config.train.grad_clip}),
       folder_(RunFolder::create(config)),
       metrics_(folder_.metrics()) {
+  model_->set_block_recompute(recompute_policy(config.train));
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
 }
 

@@ -70,7 +70,7 @@ void load_weights(const std::filesystem::path& path, nn::FlatParameters& paramet
   }
   check<DataError>(problems.empty(), "{}: does not fit the model: {}", path.string(), problems);
   for (const auto& parameter : parameters.named()) {
-    reader.read(reader.find(parameter.name), parameter.values.bytes());
+    reader.read(reader.find(parameter.name), parameter.values.mutable_bytes());
   }
   parameters.bump_epoch();
 }

@@ -92,6 +92,34 @@ TEST_SUITE("runtime/autograd/engine") {
     CHECK(log == std::vector<std::string>{"second", "first", "hook", "producer"});
   }
 
+  TEST_CASE("hooks may add hooks to their own tensor, which run from the next pass on") {
+    const Tensor x = leaf({2});
+    const Tensor y = ops::square(x);
+    for (auto* hooks :
+         {&y.autograd_meta()->pre_backward_hooks, &x.autograd_meta()->pre_backward_hooks,
+          &x.autograd_meta()->post_accumulate_hooks}) {
+      int runs = 0;
+      int added_runs = 0;
+      hooks->clear();
+      hooks->emplace_back([hooks, &runs, &added_runs, text = std::string(100, 'x')] {
+        for (int i = 0; i < 100; ++i) {
+          hooks->emplace_back([&added_runs] { ++added_runs; });
+        }
+        // The hook itself is still whole, although the list has moved.
+        runs += text == std::string(100, 'x') ? 1 : 0;
+      });
+      autograd::backward(y, {.grad_output = {}, .retain_graph = true});
+      CHECK(runs == 1);
+      CHECK(added_runs == 0);
+      autograd::backward(y, {.grad_output = {}, .retain_graph = true});
+      CHECK(added_runs == 100);
+      hooks->clear();
+    }
+    y.autograd_meta()->pre_backward_hooks = {[&] { y.autograd_meta()->pre_backward_hooks.clear(); },
+                                             [] { fail("removed"); }};
+    CHECK_NOTHROW(autograd::backward(y));
+  }
+
   TEST_CASE("queued callbacks run at the end, those queued by callbacks too") {
     std::vector<std::string> log;
     const Tensor x = leaf({1});

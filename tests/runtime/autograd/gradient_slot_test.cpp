@@ -18,11 +18,13 @@
 #include "runtime/tensor/views.h"
 #include "tests/support/contexts.h"
 #include "tests/support/grad_check.h"
-#include "tests/support/tiny_owner.h"
+#include "tests/support/owners.h"
 
 namespace fsdptrain {
 namespace {
 
+using testing::RestlessOwner;
+using testing::TestOwner;
 using testing::TinyOwner;
 using Values = std::vector<double>;
 
@@ -36,78 +38,90 @@ Tensor loss_of(const Tensor& weight) {
   return ops::sum(ops::linear(x, weight));
 }
 
+// The same as a run of the owner's unit.
+Tensor loss_of(TestOwner& owner, const Tensor& weight) {
+  return owner.run([&] { return loss_of(weight); });
+}
+
 }  // namespace
 
 TEST_SUITE("runtime/autograd/gradient_slot") {
-  TEST_CASE("the first write replaces what is in the slot, later ones add") {
-    TinyOwner owner(4);
+  TEST_CASE_TEMPLATE("the first write replaces what is in the slot, later ones add", Owner,
+                     TinyOwner, RestlessOwner) {
+    Owner owner(4);
     Tensor w = owner.add("w", {2, 2}, {1, 2, 3, 4});
     CHECK_FALSE(w.grad().defined());
-    CHECK(autograd::backward(loss_of(w)).slot_elements_added == 0);
+    CHECK(autograd::backward(loss_of(owner, w)).slot_elements_added == 0);
     CHECK(w.grad().to_vector() == Values{11, 22, 11, 22});
-    autograd::backward(loss_of(w));
+    autograd::backward(loss_of(owner, w));
     CHECK(w.grad().to_vector() == Values{22, 44, 22, 44});
     w.zero_grad();
     CHECK_FALSE(w.grad().defined());
-    autograd::backward(ops::add(loss_of(w), loss_of(w)));
+    autograd::backward(ops::add(loss_of(owner, w), loss_of(owner, w)));
     CHECK(w.grad().to_vector() == Values{22, 44, 22, 44});
   }
 
-  TEST_CASE("an op that does not post leaves the add to the engine") {
-    TinyOwner owner(4);
+  TEST_CASE_TEMPLATE("an op that does not post leaves the add to the engine", Owner, TinyOwner,
+                     RestlessOwner) {
+    Owner owner(4);
     const Tensor w = owner.add("w", {4}, {1, 2, 3, 4});
-    const Tensor y = ops::sum(ops::add(ops::square(w), w));
+    const Tensor y = owner.run([&] { return ops::sum(ops::add(ops::square(w), w)); });
     CHECK(autograd::backward(y).slot_elements_added == 8);
     CHECK(w.grad().to_vector() == Values{3, 5, 7, 9});
   }
 
-  TEST_CASE("a narrow view fills the rest of its slot with zeros, then adds") {
-    TinyOwner owner(6);
+  TEST_CASE_TEMPLATE("a narrow view fills the rest of its slot with zeros, then adds", Owner,
+                     TinyOwner, RestlessOwner) {
+    Owner owner(6);
     Tensor w = owner.add("w", {3, 2}, {1, 2, 3, 4, 5, 6});
-    autograd::backward(loss_of(ops::narrow(w, 0, 1, 1)));
+    autograd::backward(loss_of(owner, ops::narrow(w, 0, 1, 1)));
     CHECK(w.grad().to_vector() == Values{0, 0, 11, 22, 0, 0});
-    autograd::backward(loss_of(ops::narrow(w, 0, 0, 2)));
+    autograd::backward(loss_of(owner, ops::narrow(w, 0, 0, 2)));
     CHECK(w.grad().to_vector() == Values{11, 22, 22, 44, 0, 0});
     w.zero_grad();
     const Tensor column = ops::narrow(w, 1, 1, 1);
-    autograd::backward(ops::sum(ops::linear(Tensor::of({3}, DType::Float64), column)));
+    autograd::backward(
+        owner.run([&] { return ops::sum(ops::linear(Tensor::of({3}, DType::Float64), column)); }));
     CHECK(w.grad().to_vector() == Values{0, 3, 0, 3, 0, 3});
   }
 
-  TEST_CASE("a transposed view writes its slot transposed, without an add of the engine") {
-    TinyOwner owner(6);
+  TEST_CASE_TEMPLATE("a transposed view writes its slot transposed, without an add of the engine",
+                     Owner, TinyOwner, RestlessOwner) {
+    Owner owner(6);
     const Tensor w = owner.add("w", {2, 3}, {1, 2, 3, 4, 5, 6});
-    const auto stats = autograd::backward(loss_of(ops::transpose(w, 0, 1)));
+    const auto stats = autograd::backward(loss_of(owner, ops::transpose(w, 0, 1)));
     CHECK(stats.slot_elements_added == 0);
     CHECK(w.grad().to_vector() == Values{11, 11, 11, 22, 22, 22});
-    autograd::backward(loss_of(ops::reshape(w, {3, 2})));
+    autograd::backward(loss_of(owner, ops::reshape(w, {3, 2})));
     CHECK(w.grad().to_vector() == Values{22, 33, 22, 44, 33, 44});
   }
 
-  TEST_CASE("a view whose layout no product can write goes through a copy") {
-    TinyOwner owner(8);
+  TEST_CASE_TEMPLATE("a view whose layout no product can write goes through a copy", Owner,
+                     TinyOwner, RestlessOwner) {
+    Owner owner(8);
     Tensor w = owner.add("w", {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
     const Tensor every_second = ops::squeeze(ops::narrow(ops::reshape(w, {2, 2, 2}), 2, 1, 1), 2);
     CHECK(every_second.strides() == Strides{4, 2});
     for (const double times : {1, 2}) {
-      autograd::backward(loss_of(every_second));
+      autograd::backward(loss_of(owner, every_second));
       CHECK(w.grad().to_vector() ==
             Values{0, 11 * times, 0, 22 * times, 0, 11 * times, 0, 22 * times});
     }
   }
 
-  TEST_CASE("stacked adjacent parameters share one product and keep their own gradients") {
-    TinyOwner owner(10);
+  TEST_CASE_TEMPLATE("stacked adjacent parameters share one product and keep their own gradients",
+                     Owner, TinyOwner, RestlessOwner) {
+    Owner owner(10);
     Tensor a = owner.add("a", {1, 2}, {1, 2});
     const Tensor b = owner.add("b", {3, 2}, {3, 4, 5, 6, 7, 8});
     const Tensor c = owner.add("c", {1, 2}, {9, 10});
     const Tensor stacked = ops::stack_adjacent(std::vector{a, b});
     CHECK(stacked.shape() == Shape{4, 2});
-    CHECK(stacked.to_vector() == Values{1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(owner.read(stacked) == Values{1, 2, 3, 4, 5, 6, 7, 8});
     CHECK(stacked.storage() == a.storage());
     // `a` has a gradient already: the stacked write must add to it and overwrite b.
-    autograd::backward(loss_of(a));
-    const auto stats = autograd::backward(loss_of(stacked));
+    autograd::backward(loss_of(owner, a));
+    const auto stats = autograd::backward(loss_of(owner, stacked));
     CHECK(stats.slot_elements_added == 0);
     CHECK(a.grad().to_vector() == Values{22, 44});
     CHECK(b.grad().to_vector() == Values{11, 22, 11, 22, 11, 22});
@@ -117,20 +131,21 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
       parameter.autograd_meta()->post_accumulate_hooks.emplace_back([&] { ++hooks; });
     }
     a.zero_grad();
-    autograd::backward(ops::add(loss_of(ops::narrow(stacked, 0, 0, 2)), loss_of(a)));
+    autograd::backward(ops::add(loss_of(owner, ops::narrow(stacked, 0, 0, 2)), loss_of(owner, a)));
     CHECK(hooks == 2);
     CHECK(a.grad().to_vector() == Values{22, 44});
     CHECK(b.grad().to_vector() == Values{22, 44, 11, 22, 11, 22});
   }
 
-  TEST_CASE("a stack of views of parameters gives each its gradient") {
-    TinyOwner owner(8);
+  TEST_CASE_TEMPLATE("a stack of views of parameters gives each its gradient", Owner, TinyOwner,
+                     RestlessOwner) {
+    Owner owner(8);
     const Tensor a = owner.add("a", {2, 2}, {1, 2, 3, 4});
     const Tensor b = owner.add("b", {2, 2}, {5, 6, 7, 8});
     const Tensor stacked =
         ops::stack_adjacent(std::vector{ops::narrow(a, 0, 1, 1), ops::narrow(b, 0, 0, 1)});
-    CHECK(stacked.to_vector() == Values{3, 4, 5, 6});
-    autograd::backward(loss_of(stacked));
+    CHECK(owner.read(stacked) == Values{3, 4, 5, 6});
+    autograd::backward(loss_of(owner, stacked));
     CHECK(a.grad().to_vector() == Values{0, 0, 11, 22});
     CHECK(b.grad().to_vector() == Values{11, 22, 0, 0});
   }
@@ -174,18 +189,22 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
     CHECK_THROWS_AS(stack({at({}, 0)}), ShapeError);
   }
 
-  TEST_CASE("the layers of a transformer leave the engine nothing to add") {
-    TinyOwner owner(64, DType::Float32, DType::Float32);
-    const Tensor table = owner.add("wte.weight", {5, 4}, Values(20, 0.5));
+  TEST_CASE_TEMPLATE("the layers of a transformer leave the engine nothing to add", Owner,
+                     TinyOwner, RestlessOwner) {
+    Owner owner(64, DType::Float32, DType::Float32);
+    Values rows_of_table(20, 0.5);
+    rows_of_table[7] = -2;
+    const Tensor table = owner.add("wte.weight", {5, 4}, rows_of_table);
     const Tensor scale = owner.add("ln.weight", {4}, {1, 2, 3, 4});
     const Tensor shift = owner.add("ln.bias", {4}, {1, 0, -1, 2});
     const Tensor weight = owner.add("fc.weight", {3, 4}, Values(12, 0.25));
     const Tensor bias = owner.add("fc.bias", {3}, {1, 2, 3});
-    table.detach().values<float>()[7] = -2;
     const std::vector<std::int64_t> rows{1, 3, 1};
     const Tensor indices = Tensor::from<std::int64_t>(rows, {3});
-    const Tensor x = ops::layer_norm(ops::embedding(table, indices), scale, shift, 1e-5);
-    const auto stats = autograd::backward(ops::sum(ops::linear(x, weight, bias)));
+    const auto stats = autograd::backward(owner.run([&] {
+      const Tensor x = ops::layer_norm(ops::embedding(table, indices), scale, shift, 1e-5);
+      return ops::sum(ops::linear(x, weight, bias));
+    }));
     CHECK(stats.slot_elements_added == 0);
     for (const Tensor& parameter : {table, scale, shift, weight, bias}) {
       CHECK(slot_of(parameter).written);
@@ -197,13 +216,15 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
     CHECK(shift.grad().to_vector() == Values(4, 3 * 0.75));
   }
 
-  TEST_CASE("bfloat16 parameters gather their gradients in float32 without rounding between") {
-    TinyOwner owner(12, DType::BFloat16, DType::Float32);
+  TEST_CASE_TEMPLATE(
+      "bfloat16 parameters gather their gradients in float32 without rounding between", Owner,
+      TinyOwner, RestlessOwner) {
+    Owner owner(12, DType::BFloat16, DType::Float32);
     const Tensor w = owner.add("w", {2, 2}, {1, 2, 3, 4});
     const Tensor bias = owner.add("bias", {2}, {1, 1});
     const Tensor x = Tensor::full({257, 2}, 1, DType::BFloat16);
     for (int i = 0; i < 2; ++i) {
-      autograd::backward(ops::linear(x, w, bias),
+      autograd::backward(owner.run([&] { return ops::linear(x, w, bias); }),
                          {.grad_output = Tensor::full({257, 2}, 1, DType::BFloat16)});
     }
     // 257 and 514 have no bfloat16.
@@ -212,20 +233,22 @@ TEST_SUITE("runtime/autograd/gradient_slot") {
     CHECK(bias.grad().to_vector() == Values{514, 514});
   }
 
-  TEST_CASE("float32 parameters gather their gradients in float64") {
-    TinyOwner owner(6, DType::Float32, DType::Float64);
+  TEST_CASE_TEMPLATE("float32 parameters gather their gradients in float64", Owner, TinyOwner,
+                     RestlessOwner) {
+    Owner owner(6, DType::Float32, DType::Float64);
     const Tensor w = owner.add("w", {2, 2}, {1, 2, 3, 4});
     const Tensor bias = owner.add("bias", {2}, {1, 1});
     const Tensor x = Tensor::of({1, 2, 10, 20}).alias({2, 2}, {2, 1}, 0);
     for (const double times : {1, 2}) {
-      autograd::backward(ops::sum(ops::linear(x, w, bias)));
+      autograd::backward(owner.run([&] { return ops::sum(ops::linear(x, w, bias)); }));
       CHECK(w.grad().to_vector() == Values{11 * times, 22 * times, 11 * times, 22 * times});
       CHECK(bias.grad().to_vector() == Values{2 * times, 2 * times});
     }
   }
 
-  TEST_CASE("a writer that fails leaves its slot unwritten, and the next one replaces it") {
-    TinyOwner owner(2);
+  TEST_CASE_TEMPLATE("a writer that fails leaves its slot unwritten, and the next one replaces it",
+                     Owner, TinyOwner, RestlessOwner) {
+    Owner owner(2);
     const Tensor w = owner.add("w", {2}, {1, 2});
     const auto run = [&](int failing_write) {
       const Tensor y = autograd::record(

@@ -8,6 +8,7 @@
 
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/meta.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/nn/init.h"
@@ -86,7 +87,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK(net.q.storage() == chunk.parameters.storage());
     CHECK(net.q.requires_grad());
     CHECK(net.q.autograd_meta()->name == "q");
-    CHECK(net.q.autograd_meta()->owner == &owner);
+    CHECK(net.q.autograd_meta()->owner.get() == &owner);
     for (const FlatParameters::Named& named : owner.named()) {
       const Tensor expected = Tensor::zeros(named.values.shape());
       for (const Parameter& parameter : net.parameters()) {
@@ -254,6 +255,52 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK_FALSE(net.q.requires_grad());
     const FlatParameters again(net, {});
     CHECK(net.q.device() == Device::cpu());
+  }
+
+  TEST_CASE("a graph that outlives its owner is a named error") {
+    Net net;
+    Tensor y;
+    {
+      const FlatParameters owner(net, {});
+      y = ops::sum(net(input()));
+    }
+    CHECK_THROWS_WITH_AS(autograd::backward(y),
+                         doctest::Contains("is gone: it must live until the last backward"),
+                         AutogradError);
+  }
+
+  TEST_CASE("a replay opens no invocation, and notices another epoch") {
+    const auto train = [](Recompute policy) {
+      Net net;
+      FlatParameters owner(net, {.seed = 5});
+      net.set_recompute(policy);
+      const Tensor y = net(input());
+      CHECK(owner.current_invocation().id == 0);
+      std::uint64_t within = 77;
+      net.add_hooks({.pre_forward =
+                         [&](Module::Tensors&) {
+                           CHECK(autograd::replaying());
+                           within = owner.current_invocation().id;
+                         },
+                     .post_forward = {}});
+      const auto stats = autograd::backward(ops::sum(ops::square(y)));
+      CHECK(stats.replays == (policy == Recompute::None ? 0 : 1));
+      CHECK(within == (policy == Recompute::None ? 77 : 0));
+      net.remove_hooks(nullptr);
+      const Tensor stale = net(input());
+      // One replay later the next forward is the second.
+      owner.begin_invocation();
+      CHECK(owner.current_invocation().id == 3);
+      owner.end_invocation();
+      owner.bump_epoch();
+      CHECK_THROWS_WITH_AS(autograd::backward(ops::sum(stale)),
+                           doctest::Contains("was changed between forward and backward"),
+                           AutogradError);
+      return owner.chunks()[0].gradients.to_vector();
+    };
+    const auto expected = train(Recompute::None);
+    CHECK(train(Recompute::Selective) == expected);
+    CHECK(train(Recompute::Full) == expected);
   }
 
   TEST_CASE("adjacent sets are of known parameters that are trained alike") {

@@ -1,16 +1,21 @@
 #include "runtime/nn/module.h"
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "runtime/autograd/engine.h"
+#include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/dropout.h"
 #include "runtime/nn/layer_norm.h"
 #include "runtime/nn/linear.h"
+#include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
+#include "runtime/ops/reduction.h"
 
 namespace fsdptrain::nn {
 namespace {
@@ -87,9 +92,66 @@ Module::Hooks logging(Log& log, const std::string& name) {
           .forward_failed = [&log, name] { log.push_back("failed " + name); }};
 }
 
+// exp(x), dropped out in training, between logs of what runs.
+class Dropping final : public Module {
+ public:
+  explicit Dropping(Log& log) : log_(log) { register_module("drop", drop_); }
+  Dropout& drop() { return drop_; }
+
+ private:
+  Tensor forward(const Tensor& x) override {
+    log_.emplace_back(autograd::replaying() ? "replay" : "forward");
+    return drop_(ops::exp(x));
+  }
+
+  Log& log_;
+  Dropout drop_{0.5, 3};
+};
+
 }  // namespace
 
 TEST_SUITE("runtime/nn/module") {
+  TEST_CASE("a recomputed module runs again in backward, hooks and all") {
+    const Tensor x = Tensor::of({0, 1, 2, 3, 4, 5}).alias({2, 3}, {3, 1}, 0);
+    std::vector<Values> gradients;
+    for (const Recompute policy : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+      Log log;
+      Dropping module(log);
+      module.add_hooks(logging(log, "hook"));
+      module.set_recompute(policy);
+      Tensor leaf = x.detach().set_requires_grad(true);
+      const Tensor y = module(leaf);
+      const Log once{"pre hook", "forward", "post hook"};
+      CHECK(log == once);
+      log.clear();
+      autograd::backward(ops::sum(ops::square(y)));
+      CHECK(log == (policy == Recompute::None ? Log{} : Log{"pre hook", "replay", "post hook"}));
+      gradients.push_back(leaf.grad().to_vector());
+      CHECK(gradients.back() == gradients.front());
+    }
+  }
+
+  TEST_CASE("a module that changed its mode or went away before its replay is named") {
+    Log log;
+    auto module = std::make_unique<Dropping>(log);
+    module->set_recompute(Recompute::Full);
+    Tensor x = Tensor::of({0, 1}).alias({1, 2}, {2, 1}, 0).set_requires_grad(true);
+    const Tensor y = ops::sum((*module)(x));
+    module->drop().set_training(false);
+    CHECK_THROWS_WITH_AS(
+        autograd::backward(y, {.grad_output = {}, .retain_graph = true}),
+        doctest::Contains("recompute of the root module: the training mode was changed between "
+                          "forward and backward"),
+        AutogradError);
+    module->drop().set_training(true);
+    autograd::backward(y, {.grad_output = {}, .retain_graph = true});
+    module.reset();
+    CHECK_THROWS_WITH_AS(
+        autograd::backward(y),
+        doctest::Contains("recompute of the root module: the module is gone: it must live until"),
+        AutogradError);
+  }
+
   TEST_CASE("pre-forward hooks run in order, post-forward hooks in reverse") {
     Log log;
     Doubling module;

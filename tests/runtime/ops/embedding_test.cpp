@@ -160,6 +160,22 @@ TEST_SUITE("runtime/ops/embedding") {
     });
   }
 
+  TEST_CASE("indices changed by hand between forward and backward are noticed") {
+    Tensor x = random_tensor({4, 3}, 1).set_requires_grad(true);
+    for (const bool is_embedding : {true, false}) {
+      const std::vector<std::int64_t> rows(is_embedding ? 2 : 12, 1);
+      const Tensor indices =
+          Tensor::from<std::int64_t>(rows, is_embedding ? Shape{2} : Shape{4, 3});
+      const Tensor y =
+          ops::sum(is_embedding ? ops::embedding(x, indices) : ops::gather(x, 1, indices));
+      indices.mutable_values<std::int64_t>()[1] = 0;
+      CHECK_THROWS_WITH_AS(autograd::backward(y),
+                           doctest::Contains("saved for backward was changed in place"),
+                           AutogradError);
+    }
+    CHECK_FALSE(x.grad().defined());
+  }
+
   TEST_CASE("embedding and gather refuse what they cannot do") {
     const Tensor weight = Tensor::zeros({5, 3});
     CHECK_THROWS_WITH_AS(ops::embedding(weight, indices_of({0, 5, 1}, {3})),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -327,6 +328,51 @@ TEST_SUITE("runtime/ops/loss") {
       CHECK_THROWS_WITH_AS(autograd::backward(second), doctest::Contains("is gone"), AutogradError);
       autograd::backward(forward());
     }
+  }
+
+  TEST_CASE("a forward that fails takes back the gradient it had begun") {
+    const Tensor targets = some_targets({6}, 7);
+    for (const bool in_slot : {false, true}) {
+      CAPTURE(in_slot);
+      Tensor weight = random_tensor({7, 5}, 2).set_requires_grad(true);
+      if (in_slot) {
+        weight = with_slot(weight, DType::Float64).weight;
+      }
+      const auto run = [&](bool without_bytes) {
+        Tensor hidden = random_tensor({6, 5}, 1).set_requires_grad(true);
+        if (without_bytes) {
+          hidden.storage()->release();
+        }
+        autograd::backward(ops::linear_cross_entropy(hidden, weight, targets,
+                                                     {.form = HeadForm::GradientInForward}));
+        return weight.grad().to_vector();
+      };
+      CHECK_THROWS_AS(run(true), StorageError);
+      CHECK_FALSE(weight.grad().defined());
+      const auto first = run(false);
+      weight.zero_grad();
+      CHECK(run(false) == first);
+    }
+  }
+
+  TEST_CASE("targets changed by hand between forward and backward are noticed") {
+    const auto check_noticed = [](const std::function<Tensor(const Tensor&, const Tensor&)>& loss) {
+      const Tensor x = random_tensor({6, 5}, 1).set_requires_grad(true);
+      const Tensor targets = some_targets({6}, 5);
+      const Tensor y = loss(x, targets);
+      CHECK(targets.values<std::int64_t>().size() == 6);
+      CHECK(targets.bytes().size() == 48);
+      autograd::backward(y, {.grad_output = {}, .retain_graph = true});
+      targets.mutable_values<std::int64_t>()[0] = 1;
+      CHECK_THROWS_WITH_AS(
+          autograd::backward(y),
+          doctest::Contains("a tensor of shape [6] saved for backward was changed in place"),
+          AutogradError);
+    };
+    check_noticed([](const Tensor& x, const Tensor& t) { return ops::cross_entropy(x, t); });
+    check_noticed([](const Tensor& x, const Tensor& t) {
+      return ops::linear_cross_entropy(x, Tensor::full({5, 5}, 0.5, DType::Float64), t);
+    });
   }
 
   TEST_CASE("targets and shapes that do not fit are refused by name") {

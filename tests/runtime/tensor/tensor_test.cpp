@@ -35,7 +35,7 @@ TEST_SUITE("runtime/tensor/tensor") {
     CHECK(x.template values<T>()[0] == T(1));
     CHECK(x.template values<T>()[5] == std::numeric_limits<T>::max());
     CHECK(x.item(4) == 5);
-    x.template values<T>()[1] = T(8);
+    x.template mutable_values<T>()[1] = T(8);
     CHECK(x.item(1) == 8);
     CHECK_THROWS_WITH_AS(Tensor::from<T>(values, {7}), doctest::Contains("from: shape [7] of"),
                          ShapeError);
