@@ -24,17 +24,17 @@ enum class Activation : std::uint8_t { None, Gelu, GeluTanh };
 // What is done to a product while its tiles are in the cache.
 struct MatmulEpilogue {
   // [N], dense, of the operands' dtype: added to every row.
-  View bias;
+  View bias = {};
   bool has_bias = false;
   // activated = activation(out), of out's shape, strides and dtype; not read for None.
   Activation activation = Activation::None;
-  View activated;
+  View activated = {};
 };
 
 // out[M, N] = a[M, K] @ b[K, N] + beta * out, or the same for each index of a leading batch
 // dimension. All views satisfy is_matrix and have two dimensions, or three with equal batch
 // sizes. Dtypes: a and b float32, float64 or bfloat16; out the same, or float32 for bfloat16.
-// An epilogue needs a row-major `out` and K > 0.
+// An epilogue needs a row-major `out`.
 void matmul(const Launch& launch, const View& out, const View& a, const View& b, double beta,
             const MatmulEpilogue& epilogue = {});
 

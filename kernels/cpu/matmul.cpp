@@ -139,7 +139,8 @@ FSDPTRAIN_HOST_DEVICE cpu::GemmOperand<float> widen(const Matrix<const bfloat16>
   return {scratch, max(length, 1), matrix.transposed};
 }
 
-// float32 and float64: straight from the operands to the output.
+// float32 and float64: straight from the operands to the output. Without terms to sum, the output
+// is what it is to be already.
 template <class T>
 FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, const View& a,
                                          const View& b, double beta,
@@ -147,7 +148,7 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, con
   const auto c = as_matrix<T>(out);
   const auto left = as_matrix<const T>(a);
   const auto right = as_matrix<const T>(b);
-  const bool done = cpu::gemm_kernel(
+  const bool done = t.k == 0 || cpu::gemm_kernel(
       c.at(t.batch, t.row, t.column), c.stride,
       cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
       cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m, t.n,
@@ -169,6 +170,9 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile_widened(const TileTask& t, const View& 
   float* const tile = scratch;
   float* const left_panel = tile + t.m * t.n;
   float* const right_panel = left_panel + t.m * cpu::kPanelDepth;
+  for (std::int64_t i = 0; t.k == 0 && i < t.m * t.n; ++i) {
+    tile[i] = 0.0f;
+  }
   for (std::int64_t p = 0; p < t.k; p += cpu::kPanelDepth) {
     const std::int64_t depth = min(cpu::kPanelDepth, t.k - p);
     const auto x = widen(left, t.batch, t.row, p, t.m, depth, left_panel);

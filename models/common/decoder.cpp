@@ -1,6 +1,6 @@
 #include "models/common/decoder.h"
 
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 
 namespace fsdptrain::models {
 

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/attention.h"
 #include "runtime/ops/view.h"
@@ -47,19 +46,8 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config)
 }
 
 Tensor Gpt2Attention::forward(const Tensor& x_BTC) {
-  const std::int64_t batch = x_BTC.size(0);
-  const std::int64_t positions = x_BTC.size(1);
-  const std::int64_t features = x_BTC.size(2);
-  const Tensor qkv_BTC3 = c_attn_(x_BTC);
-  const std::int64_t sizes[] = {features, features, features};
-  const auto heads = [&](const Tensor& y_BTC) {
-    return ops::reshape(y_BTC, {batch, positions, num_heads_, features / num_heads_});
-  };
-  const std::vector<Tensor> parts = ops::split(qkv_BTC3, sizes, -1);
-  const Tensor out_BTHD =
-      ops::attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), ops::AttentionOptions())
-          .out;
-  return c_proj_(ops::reshape(out_BTHD, {batch, positions, features}));
+  const Tensor out_BTHD = ops::packed_attention(c_attn_(x_BTC), num_heads_).out;
+  return c_proj_(ops::reshape(out_BTHD, x_BTC.shape()));
 }
 
 Gpt2FeedForward::Gpt2FeedForward(const Gpt2Config& config)
@@ -76,7 +64,7 @@ Gpt2FeedForward::Gpt2FeedForward(const Gpt2Config& config)
 }
 
 Tensor Gpt2FeedForward::forward(const Tensor& x_BTC) {
-  return c_proj_(ops::gelu(c_fc_(x_BTC), ops::GeluForm::Tanh));
+  return c_proj_(c_fc_.gelu(x_BTC, ops::GeluForm::Tanh));
 }
 
 Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t layer)

@@ -1,6 +1,6 @@
 #include "runtime/nn/linear.h"
 
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 
 namespace fsdptrain::nn {
 
@@ -10,6 +10,14 @@ Linear::Linear(const Options& options) : weight_(unplaced_parameter({options.out
     bias_ = unplaced_parameter({options.out});
     register_parameter("bias", bias_, {.init = Init::constant(0), .decay = false});
   }
+}
+
+Tensor Linear::gelu(const Tensor& x, ops::GeluForm form) {
+  return through_hooks({x},
+                       [this, form](const Tensors& inputs) {
+                         return Tensors{ops::linear_gelu(inputs[0], weight_, bias_, form)};
+                       })
+      .front();
 }
 
 Tensor Linear::forward(const Tensor& x) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/nn/module.h"
+#include "runtime/ops/activation.h"
 
 namespace fsdptrain::nn {
 
@@ -16,6 +17,9 @@ class Linear final : public Module {
   };
 
   explicit Linear(const Options& options);
+
+  // gelu of the output.
+  Tensor gelu(const Tensor& x, ops::GeluForm form);
 
  private:
   Tensor forward(const Tensor& x) override;

@@ -21,14 +21,18 @@ Tensor apply(F f, const Tensor& x, const In&... more) {
   return y;
 }
 
+template <class Backward>
+Tensor record_by_input(const char* op, const Tensor& y, Backward df, const Tensor& x) {
+  return record(op, y, {x}, [df, x = SavedTensor(x)](const Tensor& dy, GradientSink&) -> Gradients {
+    return {apply(df, dy, x.get())};
+  });
+}
+
 // A function whose derivative is written by its input.
 template <class F, class Backward>
 Tensor by_input(const char* op, F f, Backward df, const Tensor& x) {
   check_floating(op, x);
-  return record(op, apply(f, x), {x},
-                [df, x = SavedTensor(x)](const Tensor& dy, GradientSink&) -> Gradients {
-                  return {apply(df, dy, x.get())};
-                });
+  return record_by_input(op, apply(f, x), df, x);
 }
 
 // A function whose derivative is written by its output.
@@ -60,11 +64,22 @@ Tensor erf(const Tensor& x) {
 }
 
 Tensor gelu(const Tensor& x, GeluForm form) {
+  check_floating("gelu", x);
   switch (form) {
     case GeluForm::Erf:
-      return by_input("gelu", kernels::Gelu{}, kernels::GeluBackward{}, x);
+      return record_gelu(apply(kernels::Gelu{}, x), x, form);
     case GeluForm::Tanh:
-      return by_input("gelu", kernels::GeluTanh{}, kernels::GeluTanhBackward{}, x);
+      return record_gelu(apply(kernels::GeluTanh{}, x), x, form);
+  }
+  __builtin_unreachable();
+}
+
+Tensor record_gelu(const Tensor& y, const Tensor& x, GeluForm form) {
+  switch (form) {
+    case GeluForm::Erf:
+      return record_by_input("gelu", y, kernels::GeluBackward{}, x);
+    case GeluForm::Tanh:
+      return record_by_input("gelu", y, kernels::GeluTanhBackward{}, x);
   }
   __builtin_unreachable();
 }

@@ -4,7 +4,7 @@
 
 #include "runtime/tensor/tensor.h"
 
-// Shape suffixes: B batch, T queries, S keys, H heads, D head size.
+// Shape suffixes: B batch, T queries, S keys, H heads, D head size, X packed heads.
 namespace fsdptrain::ops {
 
 struct AttentionOptions {
@@ -32,5 +32,10 @@ struct AttentionOutput {
 // views, of one packed projection for example; dtypes float32, float64 or bfloat16.
 AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tensor& v_BSHD,
                           const AttentionOptions& options = {});
+
+// The same for the output of one projection, [B, T, 3 H D]: all queries, then keys, then values.
+// Its gradient is one tensor, written in place.
+AttentionOutput packed_attention(const Tensor& qkv_BTX, std::int64_t num_heads,
+                                 const AttentionOptions& options = {});
 
 }  // namespace fsdptrain::ops

@@ -5,13 +5,13 @@
 
 #include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
-#include "kernels/matmul.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
+#include "runtime/ops/matrix.h"
 #include "runtime/ops/token_losses.h"
 #include "runtime/tensor/views.h"
 
@@ -26,10 +26,6 @@ using autograd::SavedTensor;
 
 Tensor rows_of(const Tensor& x, std::int64_t begin, std::int64_t rows) {
   return views::narrow(x, 0, begin, rows);
-}
-
-void multiply_into(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
-  kernels::matmul(out.launch(), out.view(), a.view(), b.view(), beta);
 }
 
 // Gathers the gradient of the head's weight over chunks of tokens.

@@ -8,7 +8,4 @@ namespace fsdptrain::ops {
 // dtypes, equal; float32 accumulation for bfloat16.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-// x[..., in] @ weight[out, in]^T + bias[out]; bias may be undefined.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-
 }  // namespace fsdptrain::ops

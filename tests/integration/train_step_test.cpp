@@ -21,7 +21,7 @@ namespace {
 
 data::Batch masked_batch() {
   data::Batch batch = random_batch(2, 20, 101, 2);
-  std::ranges::fill(batch.targets, data::kIgnoredTarget);
+  std::ranges::fill(batch.targets, kIgnoredTarget);
   batch.num_targets = 0;
   return batch;
 }

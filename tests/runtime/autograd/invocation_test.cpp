@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/arithmetic.h"
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/reduction.h"
 #include "tests/support/owners.h"
 

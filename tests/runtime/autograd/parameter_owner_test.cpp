@@ -11,7 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/inplace.h"
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/ops/view.h"
 #include "tests/support/owners.h"

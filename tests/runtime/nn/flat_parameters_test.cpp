@@ -14,7 +14,7 @@
 #include "runtime/nn/init.h"
 #include "runtime/nn/linear.h"
 #include "runtime/ops/arithmetic.h"
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/ops/view.h"
 #include "runtime/optim/adamw.h"

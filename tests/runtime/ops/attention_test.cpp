@@ -209,6 +209,35 @@ TEST_SUITE("runtime/ops/attention") {
     check_gradient(packed_attention, qkv);
   }
 
+  TEST_CASE("packed_attention gives the bits of attention on the parts, and one gradient") {
+    for (const bool causal : {true, false}) {
+      Tensor packed = random_tensor({2, 70, 3 * 2 * 5}, 1, 1, DType::Float32);
+      packed.set_requires_grad(true);
+      const Tensor dout = random_tensor({2, 70, 2, 5}, 2, 1, DType::Float32);
+      const auto once = ops::packed_attention(packed, 2, {.causal = causal});
+      autograd::backward(once.out, {.grad_output = dout});
+      const std::vector<double> gradient = packed.grad().to_vector();
+      packed.zero_grad();
+      const std::int64_t sizes[] = {10, 10, 10};
+      std::vector<Tensor> parts = ops::split(packed, sizes, -1);
+      for (Tensor& part : parts) {
+        part = ops::reshape(part, {2, 70, 2, 5});
+      }
+      const auto apart = ops::attention(parts[0], parts[1], parts[2], {.causal = causal});
+      CHECK(once.out.to_vector() == apart.out.to_vector());
+      CHECK(once.log_sum_exp.to_vector() == apart.log_sum_exp.to_vector());
+      autograd::backward(apart.out, {.grad_output = dout});
+      CHECK(packed.grad().to_vector() == gradient);
+    }
+    check_gradient([](const Tensor& x) { return ops::packed_attention(x, 2).out; },
+                   random_tensor({1, 4, 12}, 1));
+    CHECK_THROWS_WITH_AS(ops::packed_attention(Tensor::zeros({1, 2, 10}), 2),
+                         doctest::Contains("attention: packed queries, keys and values of 2 heads "
+                                           "must be [batch, position, 3 * heads * head size], got "
+                                           "[1, 2, 10]"),
+                         ShapeError);
+  }
+
   TEST_CASE("strides of heads, features and gradients are free") {
     const Tensor x = random_tensor({2, 3, 4, 5}, 9);
     const Tensor heads_first = ops::transpose(x, 1, 2);

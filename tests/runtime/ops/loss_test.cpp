@@ -14,8 +14,8 @@
 #include "runtime/autograd/meta.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/linear_cross_entropy.h"
-#include "runtime/ops/matmul.h"
 #include "runtime/ops/view.h"
 #include "tests/support/grad_check.h"
 

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/cast.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/view.h"
 #include "tests/support/contexts.h"
 #include "tests/support/grad_check.h"
@@ -202,6 +203,44 @@ TEST_SUITE("runtime/ops/matmul") {
     CHECK(ops::linear(Tensor::zeros({2, 0}), Tensor::zeros({3, 0}), Tensor::of({1, 2, 3}))
               .to_vector() == std::vector<double>{1, 2, 3, 1, 2, 3});
     CHECK(ops::linear(Tensor::zeros({0, 2}), Tensor::zeros({3, 2})).shape() == Shape{0, 3});
+  }
+
+  TEST_CASE("linear_gelu is the gelu of linear, with its gradients") {
+    testing::for_each_isa([] {
+      for (const ops::GeluForm form : {ops::GeluForm::Erf, ops::GeluForm::Tanh}) {
+        for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+          // More than one tile, the last one not whole; and sums of nothing.
+          for (const Shape& shape : {Shape{2, 35, 19}, Shape{70, 3}, Shape{4, 0}}) {
+            const Tensor x = random_tensor(shape, 1, 1, dtype);
+            const Tensor w = random_tensor({133, shape.back()}, 2, 1, dtype);
+            const Tensor bias = random_tensor({133}, 3, 1, dtype);
+            const Tensor expected = ops::gelu(ops::linear(x, w, bias), form);
+            CHECK(ops::linear_gelu(x, w, bias, form).to_vector() == expected.to_vector());
+            CHECK(ops::linear_gelu(x, w, {}, form).to_vector() ==
+                  ops::gelu(ops::linear(x, w), form).to_vector());
+          }
+        }
+        check_gradient(
+            [form](const std::vector<Tensor>& in) {
+              return ops::linear_gelu(in[0], in[1], in[2], form);
+            },
+            {random_tensor({2, 3, 5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
+      }
+    });
+    CHECK_THROWS_WITH_AS(
+        ops::linear_gelu(Tensor::zeros({2, 3}), Tensor::zeros({3, 2}), {}, ops::GeluForm::Erf),
+        doctest::Contains("linear: x of shape [2, 3] does not fit weight"), ShapeError);
+  }
+
+  TEST_CASE("an epilogue needs a row-major output") {
+    const Tensor bias = Tensor::zeros({2});
+    const Tensor out = views::transpose(Tensor::zeros({2, 3}), 0, 1);
+    kernels::MatmulEpilogue epilogue;
+    epilogue.bias = bias.view();
+    epilogue.has_bias = true;
+    CHECK_THROWS_AS(kernels::matmul(out.launch(), out.view(), Tensor::zeros({3, 4}).view(),
+                                    Tensor::zeros({4, 2}).view(), 0, epilogue),
+                    ShapeError);
   }
 
   TEST_CASE("gradients of products match finite differences") {

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/ops/arithmetic.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/ops/view.h"
 #include "tests/support/contexts.h"
@@ -76,6 +77,43 @@ TEST_SUITE("runtime/ops/norm") {
       expect_close(ops::layer_norm(x, weight, {}, kEps), affine(normalized(x), weight, {}),
                    testing::tolerance_of(kDType) * 4);
     });
+  }
+
+  TEST_CASE("add_layer_norm gives the bits of add and layer_norm, with their gradients") {
+    for_each_isa([] {
+      for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+        for (const Shape& shape : {Shape{3, 5, 37}, Shape{0, 7}, Shape{1}}) {
+          const Tensor x = random_tensor(shape, 1, 1, dtype);
+          const Tensor residual = random_tensor(shape, 2, 1, dtype);
+          const Tensor weight = random_tensor({shape.back()}, 3, 1, dtype);
+          const Tensor bias = random_tensor({shape.back()}, 4, 1, dtype);
+          const auto [sum, normed] = ops::add_layer_norm(x, residual, weight, bias, kEps);
+          CHECK(sum.to_vector() == ops::add(x, residual).to_vector());
+          CHECK(normed.to_vector() == ops::layer_norm(sum, weight, bias, kEps).to_vector());
+        }
+      }
+    });
+    // Both outputs in use, and each alone.
+    const Tensor factor = random_tensor({4}, 3);
+    testing::check_gradient(
+        [&](const std::vector<Tensor>& in) {
+          return ops::add_layer_norm(ops::transpose(in[0], 0, 1), in[1], factor, {}, kEps).sum;
+        },
+        {random_tensor({4, 3}, 1), random_tensor({3, 4}, 2)});
+    for (const bool both : {false, true}) {
+      testing::check_gradient(
+          [both](const std::vector<Tensor>& in) {
+            const auto [sum, normed] =
+                ops::add_layer_norm(ops::transpose(in[0], 0, 1), in[1], in[2], in[3], kEps);
+            return both ? ops::add(sum, normed) : normed;
+          },
+          {random_tensor({4, 3}, 1), random_tensor({3, 4}, 2), factor, random_tensor({4}, 4)});
+    }
+    CHECK_THROWS_WITH_AS(ops::add_layer_norm(Tensor::zeros({2, 3}), Tensor::zeros({3}),
+                                             Tensor::zeros({3}), {}, kEps),
+                         doctest::Contains("add_layer_norm: x of shape [2, 3] and residual of "
+                                           "shape [3]"),
+                         ShapeError);
   }
 
   TEST_CASE("a mean far from 0 costs no accuracy in the variance") {
