@@ -108,7 +108,7 @@ void run_events(const std::vector<int>& events, bool recompute,
       continue;
     }
     const auto index = static_cast<std::size_t>(-1 - event);
-    CHECK(autograd::backward(losses[index]).slot_elements_added == 0);
+    autograd::backward(losses[index]);
     losses[index] = Tensor();
     finished.push_back(index + 1);
     for (std::size_t i = 0; i < expected.size(); ++i) {
