@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/kernel_profile.h"
 #include "runtime/base/view.h"
 
 namespace fsdptrain::kernels {
@@ -12,6 +13,7 @@ namespace fsdptrain::kernels {
 // written for it yet, DeviceError naming `op`.
 template <class Fn>
 void run_on(const Launch& launch, const char* op, Fn&& fn) {
+  const ProfileScope scope(launch.profile, op);
   switch (launch.device.type) {
     case DeviceType::Cpu:
       dispatch_isa(launch.isa, std::forward<Fn>(fn));

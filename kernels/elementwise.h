@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/functors/tags.h"
+#include "runtime/base/kernel_profile.h"
 #include "runtime/base/view.h"
 
 // out[i] = apply(tag, in[i]...) over views of one shape (strides are free, 0 repeats an element).
@@ -21,6 +22,7 @@ void map(void* stream, F f, const View& out, const In&... in);
 
 template <class F, class... In>
 void map(const Launch& launch, F f, const View& out, const In&... in) {
+  const ProfileScope scope(launch.profile, "elementwise");
   switch (launch.device.type) {
     case DeviceType::Cpu:
       return dispatch_isa(launch.isa, [&]<Isa isa>() { cpu::map<isa>(launch, f, out, in...); });

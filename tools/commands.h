@@ -17,11 +17,17 @@ struct Command {
   std::function<int()> run;
 };
 
+Command add_bench_command(CLI::App& app);
 Command add_config_command(CLI::App& app);
 Command add_data_command(CLI::App& app);
 Command add_generate_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
+
+Command add_bench_gemm_command(CLI::App& app);
+Command add_bench_memory_command(CLI::App& app);
+Command add_bench_ops_command(CLI::App& app);
+Command add_bench_step_command(CLI::App& app);
 
 Command add_data_baseline_command(CLI::App& app);
 Command add_data_inspect_command(CLI::App& app);

@@ -22,6 +22,7 @@ constexpr const char* kFooter = R"(Examples:
   fsdptrain generate --run runs/quickstart --prompt "In the beginning"
   fsdptrain data baseline --tokens books.tok
   fsdptrain config --set train.steps=100 > run.toml
+  fsdptrain bench step
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
 130 and 143 stopped by SIGINT and SIGTERM.)";
@@ -58,7 +59,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   const std::vector<Command> commands{
       add_train_command(app),  add_generate_command(app), add_data_command(app),
-      add_config_command(app), add_version_command(app),
+      add_config_command(app), add_bench_command(app),    add_version_command(app),
   };
   try {
     app.parse(argc, argv);

@@ -14,20 +14,25 @@ constexpr std::chrono::milliseconds kBetweenPrints{200};
 
 }  // namespace
 
-std::string progress_line(const std::string& what, std::uint64_t done_bytes,
-                          std::uint64_t total_bytes, double seconds) {
-  const auto done = static_cast<double>(done_bytes);
+std::string progress_line(const std::string& what, std::uint64_t done, std::uint64_t total,
+                          double seconds, ProgressUnit unit) {
+  const auto so_far = static_cast<double>(done);
   // A file may have grown since its size was taken.
-  const auto total = static_cast<double>(std::max({total_bytes, done_bytes, std::uint64_t{1}}));
-  const double rate = done / std::max(seconds, 1e-9);
-  const auto left = rate > 0 ? std::llround((total - done) / rate) : 0LL;
-  return fmt::format("{}: {:.0f} % of {:.1f} MB, {:.1f} MB/s, {}:{:02} left", what,
-                     100 * done / total, total / 1e6, rate / 1e6, left / 60, left % 60);
+  const auto all = static_cast<double>(std::max({total, done, std::uint64_t{1}}));
+  const double rate = so_far / std::max(seconds, 1e-9);
+  const auto left = rate > 0 ? std::llround((all - so_far) / rate) : 0LL;
+  const std::string remaining = fmt::format("{}:{:02} left", left / 60, left % 60);
+  if (unit == ProgressUnit::Turns) {
+    return fmt::format("{}: {} of {}, {}", what, done, total, remaining);
+  }
+  return fmt::format("{}: {:.0f} % of {:.1f} MB, {:.1f} MB/s, {}", what, 100 * so_far / all,
+                     all / 1e6, rate / 1e6, remaining);
 }
 
-Progress::Progress(std::string what, std::uint64_t total_bytes)
+Progress::Progress(std::string what, std::uint64_t total, ProgressUnit unit)
     : what_(std::move(what)),
-      total_bytes_(total_bytes),
+      total_(total),
+      unit_(unit),
       is_terminal_(::isatty(STDERR_FILENO) == 1),
       start_(Clock::now()),
       last_print_(start_) {}
@@ -38,14 +43,14 @@ Progress::~Progress() {
   }
 }
 
-void Progress::update(std::uint64_t done_bytes) {
+void Progress::update(std::uint64_t done) {
   const Clock::time_point now = Clock::now();
   if (!is_terminal_ || now - last_print_ < kBetweenPrints) {
     return;
   }
   last_print_ = now;
   const std::chrono::duration<double> elapsed = now - start_;
-  const std::string line = progress_line(what_, done_bytes, total_bytes_, elapsed.count());
+  const std::string line = progress_line(what_, done, total_, elapsed.count(), unit_);
   std::fputs(fmt::format("\r{}\x1b[K", line).c_str(), stderr);
 }
 

@@ -49,7 +49,7 @@ Allocator& RankContext::allocator(Device device) {
 }
 
 Launch RankContext::launch(Device device) {
-  return {device, isa_, &pool_, &allocator(device), nullptr};
+  return {device, isa_, &pool_, &allocator(device), nullptr, profile};
 }
 
 RankContext& current_context() {

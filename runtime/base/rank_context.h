@@ -10,6 +10,7 @@
 
 #include "runtime/base/allocator.h"
 #include "runtime/base/isa.h"
+#include "runtime/base/kernel_profile.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/base/view.h"
 
@@ -70,6 +71,8 @@ class RankContext {
 
   RandomKeys random;
   AutogradState autograd;
+  // Measures what is launched from now on, or null.
+  KernelProfile* profile = nullptr;
 
  private:
   friend class ContextGuard;

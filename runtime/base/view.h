@@ -11,6 +11,8 @@
 
 namespace fsdptrain {
 
+class KernelProfile;
+
 // Untyped, non-owning window on device memory: the only tensor that kernels see. A plain struct,
 // because kernel units may hold no inline code with external linkage. `data` is null on meta.
 struct View {
@@ -30,6 +32,8 @@ struct Launch {
   Allocator* allocator = nullptr;
   // A cudaStream_t on CUDA, else null.
   void* stream = nullptr;
+  // What adds up the time of the launch, or null (kernel_profile.h).
+  KernelProfile* profile = nullptr;
 };
 
 }  // namespace fsdptrain

@@ -9,6 +9,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
 #include "runtime/ops/matrix.h"
@@ -125,6 +126,7 @@ Tensor recomputed(const Head& head, const Tensor& hidden, const Tensor& weight, 
        targets = SavedTensor(head.targets_N), log_sum_exps = SavedTensor(log_sum_exps),
        ignore_index = head.ignore_index,
        loss_scale](const Tensor& dloss, GradientSink& sink) -> Gradients {
+        const ProfileScope scope(current_context().profile, "linear_cross_entropy");
         const Head again{as_dense_rows(hidden.get()), dense(weight.get()), targets.get(),
                          ignore_index};
         Tensor dhidden;
@@ -268,6 +270,7 @@ Tensor linear_cross_entropy(const Tensor& hidden_NC, const Tensor& weight_VC,
                     kOp, hidden_NC.shape(), weight_VC.shape());
   const Head head{as_dense_rows(hidden_NC), dense(weight_VC), as_dense_vector(targets_N),
                   options.ignore_index};
+  const ProfileScope scope(current_context().profile, kOp);
   count_targets(kOp, head.targets_N, weight_VC.size(0), options.ignore_index);
   if (!autograd::records({hidden_NC, weight_VC})) {
     const Tensor log_sum_exps =

@@ -19,6 +19,10 @@ TEST_CASE("sizes that do not fit give no nonsense") {
   CHECK(progress_line("x", 3'000'000, 2'000'000, 1) == "x: 100 % of 3.0 MB, 3.0 MB/s, 0:00 left");
 }
 
+TEST_CASE("turns are counted, not measured") {
+  CHECK(progress_line("bench", 3, 10, 9, ProgressUnit::Turns) == "bench: 3 of 10, 0:21 left");
+}
+
 TEST_SUITE_END();
 
 }  // namespace

@@ -1,0 +1,159 @@
+"""The benchmarks as a user meets them, at tiny sizes: that they run and say what was asked. No
+figure is judged: that is what they are for on a quiet machine.
+
+Usage: bench_test.py FSDPTRAIN SOURCE_DIR
+"""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+from cli_case import DONE, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
+
+TINY = ("--model", "gpt2", "--seq-len", 32, "--set", "model.num_layers=2", "--set",
+        "model.num_heads=2", "--set", "model.embed_dim=32", "--set", "model.vocab_size=61")
+HEADER = ["bench", "commit", "machine", "isa", "threads", "figures"]
+
+
+class BenchTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.has_library = "gemm      dnnl" in self.check_done("version")
+
+    def bench(self, *arguments):
+        """The figures of a run by name."""
+        result = self.run_cli("bench", *arguments, "--json", "--threads", 2)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        if self.has_library:
+            self.assertEqual(result.stderr, "")
+        else:
+            self.assertIn("the library's roof is missing", result.stderr)
+        self.assertRegex(result.stdout, r"\A[^\n]+\n\Z")
+        report = json.loads(result.stdout)
+        self.assertEqual(list(report), HEADER)
+        self.assertEqual((report["bench"], report["threads"]), (arguments[0], 2))
+        self.assertRegex(report["commit"], r"\A([0-9a-f]{12}(-dirty)?|unknown)\Z")
+        for figure in report["figures"]:
+            self.assertLessEqual(set(figure), {"name", "value", "unit", "floor", "ceiling"})
+            self.assertLessEqual({"name", "value", "unit"}, set(figure))
+            self.assertTrue(math.isfinite(figure["value"]), figure)
+        figures = {figure["name"]: figure for figure in report["figures"]}
+        self.assertEqual(len(figures), len(report["figures"]), "names are unique")
+        return figures
+
+    def check_positive(self, figures, names):
+        for name in names:
+            with self.subTest(name):
+                self.assertGreater(figures[name]["value"], 0)
+
+
+class Step(BenchTest):
+    def test_it_says_how_fast_a_step_is_and_where_the_time_goes(self):
+        figures = self.bench("step", *TINY)
+        self.check_positive(figures, ("step", "tokens_per_second", "fma_peak", "fma_peak_1_thread",
+                                      "step_of_fma_peak", "peak_memory", "part_pool"))
+        self.assertAlmostEqual(figures["tokens_per_second"]["value"] * figures["step"]["value"], 32)
+        parts = ["attention", "head", "linears", "elementwise", "norm", "optimizer", "embedding"]
+        self.check_positive(figures, [f"part_{part}" for part in parts])
+        parts.append("other")
+        self.assertIn("ceiling", figures["peak_memory"])
+        self.assertEqual(figures["raw_allocations_from_step_2"],
+                         {"name": "raw_allocations_from_step_2", "value": 0, "unit": "blocks",
+                          "ceiling": 0})
+        if self.has_library:
+            self.check_positive(figures, ("linears_roof", "step_of_linears_roof"))
+            self.assertLessEqual({f"gap_{part}" for part in parts}, set(figures))
+        # The demands are made for GPT-2 124M alone.
+        self.assertFalse(any("floor" in figure for figure in figures.values()))
+
+    def test_two_kinds_of_steps_are_compared(self):
+        figures = self.bench("step", *TINY, "--compare", "dtype")
+        self.assertEqual(figures["bfloat16_over_float32"]["floor"], 0.85)
+        self.assertAlmostEqual(figures["bfloat16_over_float32"]["value"],
+                               figures["float32_step"]["value"] / figures["bfloat16_step"]["value"])
+        figures = self.bench("step", *TINY, "--compare", "batch")
+        self.assertEqual(figures["time_per_sequence_8_over_1"]["ceiling"], 1.05)
+        self.assertAlmostEqual(
+            figures["time_per_sequence_8_over_1"]["value"],
+            figures["step_8_sequences"]["value"] / 8 / figures["step_1_sequence"]["value"])
+
+    def test_it_runs_in_bfloat16_on_several_sequences(self):
+        figures = self.bench("step", *TINY, "--dtype", "bfloat16", "--batch", 3, "--steps", 6)
+        self.assertAlmostEqual(figures["tokens_per_second"]["value"] * figures["step"]["value"], 96)
+
+    def test_it_serves_one_step_a_line(self):
+        command = [FSDPTRAIN, "bench", "step", *map(str, TINY), "--serve", "--json"]
+        result = subprocess.run(command, input="go\ngo\n", capture_output=True, text=True,
+                                timeout=60, check=True)
+        ready, first, second, report = result.stdout.splitlines()
+        self.assertEqual(ready, "ready")
+        self.assertGreater(float(first), 0)
+        self.assertGreater(float(second), 0)
+        self.assertEqual([figure["name"] for figure in json.loads(report)["figures"]],
+                         ["step", "peak_memory"])
+
+
+class Others(BenchTest):
+    def test_gemm_has_every_product_of_a_step_and_their_sum(self):
+        figures = self.bench("gemm", *TINY)
+        names = [f"{linear}.{form}"
+                 for linear in ("c_attn", "attn_proj", "c_fc", "mlp_proj", "head")
+                 for form in ("forward", "dx", "dw")] + ["step"]
+        kinds = ["ours", "of_fma_peak"] + ["library", "of_library"] * self.has_library
+        self.check_positive(figures, [f"{name}.{kind}" for name in names for kind in kinds])
+
+    def test_memory_compares_with_a_copy(self):
+        figures = self.bench("memory", "--megabytes", 1)
+        for name in ("memcpy", "copy", "triad", "fill", "adamw", "cast_float32_to_bfloat16",
+                     "cast_bfloat16_to_float32", "sum_of_squares"):
+            self.check_positive(figures, (name, name + ".of_copy"))
+
+    def test_ops_have_their_roofs(self):
+        for dtype in ("float32", "bfloat16"):
+            figures = self.bench("ops", *TINY, "--dtype", dtype)
+            for name in ("gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "softmax",
+                         "cross_entropy_forward_backward", "dropout", "embedding"):
+                self.check_positive(figures, (name, name + ".of_copy"))
+            self.check_positive(figures, ("attention", "attention.of_fma_peak",
+                                          "attention_backward.of_fma_peak", "pool_region"))
+
+
+class CommandLine(BenchTest):
+    def test_a_table_is_for_people(self):
+        result = self.run_cli("bench", "memory", "--megabytes", 1)
+        self.assertEqual(result.returncode, DONE)
+        self.assertRegex(result.stdout, r"(?m)\Amemory: .*, isa \w+, \d+ threads, commit ")
+        self.assertRegex(result.stdout, r"(?m)^  adamw +[\d.]+ GB/s *$")
+        self.assertRegex(result.stdout, r"(?m)^  adamw.of_copy +[\d.]+ share +[█·]{20}$")
+
+    def test_help_teaches(self):
+        for arguments in ([], ["gemm"], ["memory"], ["ops"], ["step"]):
+            output = self.check_done("bench", *arguments, "--help")
+            self.assertIn("Examples:\n  fsdptrain bench", output)
+
+    def test_mistakes_are_refused(self):
+        self.check_error(REFUSED, "see fsdptrain bench --help", "bench")
+        self.check_error(REFUSED, "see fsdptrain bench --help", "bench", "speed")
+        self.check_error(REFUSED, "--steps", "bench", "step", "--steps", 4)
+        self.check_error(REFUSED, "--threads", "bench", "ops", "--threads", -1)
+        self.check_error(REFUSED, "--compare", "bench", "step", "--compare", "speed")
+        self.check_error(REFUSED, "--megabytes", "bench", "memory", "--megabytes", 0)
+        self.check_error(REFUSED, "model.name", "bench", "step", "--model", "gpt9")
+        self.check_error(REFUSED, "train.compute_dtype", "bench", "step", "--dtype", "int8")
+        self.check_error(REFUSED, "train.seq_len", "bench", "gemm", "--seq-len", 2048)
+
+    def test_the_comparison_with_pytorch_refuses_bad_arguments(self):
+        script = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
+        for arguments in (["--threads", "0"], ["--seq-len", "1025"], ["--fsdptrain", "/none"],
+                          ["--colour"]):
+            result = subprocess.run([sys.executable, script, *arguments], capture_output=True,
+                                    text=True, timeout=60, check=False)
+            self.assertEqual(result.returncode, REFUSED)
+            self.assertTrue(re.search("error: ", result.stderr))
+            self.assertEqual(result.stdout, "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "tools/bench/report.h"
+#include "tools/config.h"
+
+// The benchmarks, one file each. All run on the rank context that is bound to this thread.
+namespace fsdptrain::tools {
+
+// Products of a training step: ours and the library's, against the peak of multiply-and-add.
+Report bench_gemm(const Config& config, int rounds);
+
+// What moves memory, in arrays of `numel` floats, against a copy.
+Report bench_memory(std::int64_t numel, int rounds);
+
+// Everything but products, each against its roof: operations or bytes.
+Report bench_ops(const Config& config, int rounds);
+
+enum class StepComparison : std::uint8_t { None, Dtype, Batch };
+
+// A whole training step against its linears on the library's threads, and where the gap goes.
+Report bench_step(const Config& config, int rounds);
+// Two kinds of steps in turns: float32 and bfloat16, or 1 sequence and 8.
+Report bench_step_comparison(Config config, StepComparison comparison, int rounds);
+// One step for each line of standard input; says "ready", then the seconds of each.
+Report serve_steps(const Config& config);
+
+}  // namespace fsdptrain::tools

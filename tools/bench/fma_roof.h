@@ -1,0 +1,13 @@
+#pragma once
+
+namespace fsdptrain::tools {
+
+// Operations per second of multiply-and-add in registers, on one thread and on all of the bound
+// rank context: the best of some short runs, because what disturbs them only slows them.
+struct FmaRoof {
+  double one_thread = 0;
+  double all_threads = 0;
+};
+FmaRoof measure_fma_roof();
+
+}  // namespace fsdptrain::tools

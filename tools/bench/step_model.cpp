@@ -1,0 +1,48 @@
+#include "tools/bench/step_model.h"
+
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "tools/bench/timing.h"
+#include "tools/train/from_config.h"
+
+namespace fsdptrain::tools {
+data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab_size) {
+  data::Batch batch{{}, {}, rows, seq_len, 0, rows * seq_len};
+  for (std::int64_t i = 0; i < rows * seq_len; ++i) {
+    const Philox random = philox(static_cast<std::uint64_t>(i), 0, 1);
+    batch.tokens.push_back(random.word[0] % static_cast<std::uint64_t>(vocab_size));
+    batch.targets.push_back(random.word[1] % static_cast<std::uint64_t>(vocab_size));
+  }
+  return batch;
+}
+
+StepModel::StepModel(const Config& config)
+    : model_(build_model(config.model)),
+      parameters_(*model_, {.compute_dtype = compute_dtype(config.train),
+                            .seed = static_cast<std::uint64_t>(config.run.seed)}),
+      optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
+      step_(*model_, parameters_, *optimizer_, Device::cpu(),
+            {.grad_clip = config.train.grad_clip}),
+      batch_(random_batch(config.train.micro_batch, config.train.seq_len, config.model.vocab_size)),
+      lr_(config.optimizer.lr) {}
+
+double StepModel::run(const data::Batch& batch) {
+  const Stopwatch stopwatch;
+  const TrainStep::Result result = step_.run({&batch, 1}, steps_++, lr_);
+  const double seconds = stopwatch.seconds();
+  const double loss = result.loss.item();
+  check(std::isfinite(loss), "bench: step {} gave the loss {}", steps_, loss);
+  return seconds;
+}
+
+std::int64_t StepModel::num_parameters() const {
+  std::int64_t numel = 0;
+  for (const auto& parameter : parameters_.named()) {
+    numel += parameter.values.numel();
+  }
+  return numel;
+}
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/common/decoder.h"
+#include "runtime/data/loader.h"
+#include "runtime/nn/flat_parameters.h"
+#include "runtime/optim/optimizer.h"
+#include "tools/config.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::tools {
+
+// A configured model in training on random tokens that lie in memory: steps of one micro-batch.
+class StepModel {
+ public:
+  explicit StepModel(const Config& config);
+
+  // The seconds of one step: forward, backward and update.
+  double run() { return run(batch_); }
+  double run(const data::Batch& batch);
+
+  std::int64_t num_parameters() const;
+
+ private:
+  std::unique_ptr<models::Decoder> model_;
+  nn::FlatParameters parameters_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  TrainStep step_;
+  data::Batch batch_;
+  double lr_;
+  std::uint64_t steps_ = 0;
+};
+
+// `rows` rows of random tokens.
+data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab_size);
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,211 @@
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/rank_context.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/library_gemm.h"
+#include "tools/commands.h"
+#include "tools/config.h"
+#include "tools/exit_code.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+// What every benchmark takes; some take the model too.
+struct Arguments {
+  bool json = false;
+  std::int64_t threads = 0;
+  int rounds = 0;
+  std::string model = "gpt2-124m";
+  std::int64_t batch = 1;
+  std::int64_t seq_len = 1024;
+  std::string dtype = "float32";
+  std::vector<std::string> overrides;
+  std::string compare = "none";
+  bool serve = false;
+};
+
+std::shared_ptr<Arguments> add_arguments(CLI::App& app, const char* rounds_name, int rounds) {
+  const auto arguments = std::make_shared<Arguments>();
+  arguments->rounds = rounds;
+  app.add_flag("--json", arguments->json, "print one JSON object instead of the table");
+  app.add_option("--threads", arguments->threads, "compute threads; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option(rounds_name, arguments->rounds, "how often each thing is timed; medians count")
+      ->check(CLI::Range(5, 1000))
+      ->capture_default_str();
+  return arguments;
+}
+
+void add_model_arguments(CLI::App& app, Arguments& arguments) {
+  app.add_option("--model", arguments.model, "model.name of a configuration")
+      ->capture_default_str();
+  app.add_option("--batch", arguments.batch, "sequences of a step")->capture_default_str();
+  app.add_option("--seq-len", arguments.seq_len, "tokens of a sequence")->capture_default_str();
+  app.add_option("--dtype", arguments.dtype, "train.compute_dtype: float32 or bfloat16")
+      ->capture_default_str();
+  app.add_option("--set", arguments.overrides, "any key of a configuration; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+}
+
+// The configuration that the arguments stand for, checked as a file is.
+Config config_of(const Arguments& arguments) {
+  std::vector<std::string> settings{
+      fmt::format("model.name=\"{}\"", arguments.model),
+      fmt::format("train.seq_len={}", arguments.seq_len),
+      fmt::format("train.micro_batch={}", arguments.batch),
+      fmt::format("train.global_batch={}", arguments.batch),
+      fmt::format("train.compute_dtype=\"{}\"", arguments.dtype),
+  };
+  settings.insert(settings.end(), arguments.overrides.begin(), arguments.overrides.end());
+  return load_config(std::nullopt, settings);
+}
+
+int run_bench(const Arguments& arguments, const std::function<Report()>& bench) {
+  RankContext context({.threads = static_cast<int>(arguments.threads)});
+  const ContextGuard guard(context);
+  if (!has_library_gemm()) {
+    log_warning("this build has no oneDNN (FSDPTRAIN_GEMM=eigen): the library's roof is missing");
+  }
+  print_report(bench(), arguments.json);
+  return static_cast<int>(ExitCode::Done);
+}
+
+StepComparison comparison_of(const std::string& name) {
+  return name == "dtype"   ? StepComparison::Dtype
+         : name == "batch" ? StepComparison::Batch
+                           : StepComparison::None;
+}
+
+Report run_step(const Arguments& arguments) {
+  const Config config = config_of(arguments);
+  if (arguments.serve) {
+    return serve_steps(config);
+  }
+  const StepComparison comparison = comparison_of(arguments.compare);
+  return comparison == StepComparison::None
+             ? bench_step(config, arguments.rounds)
+             : bench_step_comparison(config, comparison, arguments.rounds);
+}
+
+}  // namespace
+
+Command add_bench_step_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("step", "Time whole training steps and say where the time goes");
+  command->footer(
+      R"(Real steps on random tokens: forward, backward and AdamW. The products of its linears and
+head, by oneDNN on threads of its own, run in turns with the steps: their speed is the roof, and
+what the step takes beyond it is the gap, listed by part.
+
+Examples:
+  fsdptrain bench step
+  fsdptrain bench step --batch 4 --seq-len 256 --dtype bfloat16 --threads 2 --steps 10
+  fsdptrain bench step --compare dtype
+  fsdptrain bench step --model gpt2 --set model.num_layers=2 --seq-len 128 --json)");
+  const auto arguments = add_arguments(*command, "--steps", 5);
+  add_model_arguments(*command, *arguments);
+  command
+      ->add_option("--compare", arguments->compare,
+                   "instead: float32 and bfloat16 in turns (dtype), or 1 and 8 sequences (batch)")
+      ->check(CLI::IsMember({"none", "dtype", "batch"}))
+      ->capture_default_str();
+  command->add_flag("--serve", arguments->serve,
+                    "instead: after the line \"ready\", one step for each line of standard input, "
+                    "and a line with its seconds (tools/bench/compare_pytorch)");
+  return {command,
+          [arguments] { return run_bench(*arguments, [&] { return run_step(*arguments); }); }};
+}
+
+Command add_bench_gemm_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("gemm", "Time our matrix products beside oneDNN's on threads of its own");
+  command->footer(
+      R"(Every product of a training step, forward, dx = dy W and dw = dy^T x, with the shapes and the
+accumulation that the step uses; ours and the library's in turns, both as shares of the peak of
+multiply-and-add. "step" sums over all of them.
+
+Examples:
+  fsdptrain bench gemm
+  fsdptrain bench gemm --model gpt2-350m --seq-len 512 --threads 1
+  fsdptrain bench gemm --json > gemm.json)");
+  const auto arguments = add_arguments(*command, "--rounds", 7);
+  add_model_arguments(*command, *arguments);
+  return {command, [arguments] {
+            return run_bench(*arguments,
+                             [&] { return bench_gemm(config_of(*arguments), arguments->rounds); });
+          }};
+}
+
+Command add_bench_memory_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "memory", "Time what moves memory, AdamW among it, beside a copy of as many bytes");
+  command->footer(
+      R"(Rates count each byte that must be read or written once: 28 for a parameter of AdamW.
+Choose arrays larger than all caches.
+
+Examples:
+  fsdptrain bench memory
+  fsdptrain bench memory --megabytes 512 --threads 1 --json)");
+  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto megabytes = std::make_shared<std::int64_t>(256);
+  command->add_option("--megabytes", *megabytes, "of each float32 array, 2^20 bytes to one")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  return {command, [arguments, megabytes] {
+            return run_bench(*arguments, [&] {
+              return bench_memory((*megabytes << 20) / 4, arguments->rounds);
+            });
+          }};
+}
+
+Command add_bench_ops_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "ops", "Time all that is no product: attention, norms, activations, losses, threads");
+  command->footer(
+      R"(At the sizes of a model. Attention is a share of the peak of multiply-and-add; the others are
+shares of a copy of as many bytes. pool_region is what it costs to start and end an empty piece
+of work on all threads.
+
+Examples:
+  fsdptrain bench ops
+  fsdptrain bench ops --dtype bfloat16 --batch 4 --seq-len 256
+  fsdptrain bench ops --threads 1 --json)");
+  const auto arguments = add_arguments(*command, "--rounds", 7);
+  add_model_arguments(*command, *arguments);
+  return {command, [arguments] {
+            return run_bench(*arguments,
+                             [&] { return bench_ops(config_of(*arguments), arguments->rounds); });
+          }};
+}
+
+Command add_bench_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure speed against the roofs of this machine");
+  command->require_subcommand(1);
+  command->footer(
+      R"(Every benchmark measures the roofs in the same run: the numbers of another run, or
+of another machine, say nothing about this one. Exit code 0 when it ran, whatever the figures.
+docs/performance.md says how to read them.
+
+Examples:
+  fsdptrain bench step
+  fsdptrain bench gemm --json)");
+  const std::vector<Command> commands{
+      add_bench_step_command(*command),
+      add_bench_gemm_command(*command),
+      add_bench_memory_command(*command),
+      add_bench_ops_command(*command),
+  };
+  return {command, [commands] { return run_parsed(commands); }};
+}
+
+}  // namespace fsdptrain::tools
