@@ -14,11 +14,14 @@ if("undefined" IN_LIST FSDPTRAIN_SANITIZER)
 endif()
 
 # The ISA variants and what they are compiled with; Isa in runtime/base/isa.h lists the same.
-set(FSDPTRAIN_ISA_VARIANTS baseline avx2)
+set(FSDPTRAIN_ISA_VARIANTS baseline avx2 avx512)
 set(FSDPTRAIN_ISA_ENUM_baseline Baseline)
 set(FSDPTRAIN_ISA_FLAGS_baseline "")
 set(FSDPTRAIN_ISA_ENUM_avx2 Avx2)
 set(FSDPTRAIN_ISA_FLAGS_avx2 -mavx2 -mfma)
+set(FSDPTRAIN_ISA_ENUM_avx512 Avx512)
+set(FSDPTRAIN_ISA_FLAGS_avx512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl
+    -mprefer-vector-width=512)
 # The same optimisation in every preset. Neither flag changes a result: no errno is read and no
 # floating-point trap is ever enabled.
 set(FSDPTRAIN_KERNEL_FLAGS -O2 -ftree-vectorize -fvect-cost-model=dynamic

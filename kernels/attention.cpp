@@ -22,8 +22,8 @@ Allocation allocate_scratch(const Launch& launch, std::int64_t elements, const V
 
 void attention_forward(const Launch& launch, const AttentionForward& args) {
   const View& q = args.q_BTHD;
-  const Allocation scratch =
-      allocate_scratch(launch, attention_forward_scratch(round_up(q.sizes[3], kAttentionPad)), q);
+  const Allocation scratch = allocate_scratch(
+      launch, attention_forward_scratch(round_up(q.sizes[3], attention_pad(launch.isa))), q);
   run_on(launch, "attention",
          [&]<Isa isa>() { cpu::attention_forward<isa>(launch, args, scratch.data()); });
 }
@@ -33,7 +33,7 @@ void attention_backward(const Launch& launch, const AttentionBackward& args) {
   const Allocation scratch =
       allocate_scratch(launch,
                        attention_backward_scratch(round_up(args.k_BSHD.sizes[1], kAttentionBlock),
-                                                  round_up(q.sizes[3], kAttentionPad)),
+                                                  round_up(q.sizes[3], attention_pad(launch.isa))),
                        q);
   run_on(launch, "attention",
          [&]<Isa isa>() { cpu::attention_backward<isa>(launch, args, scratch.data()); });

@@ -43,6 +43,8 @@ cpu::GemmTile largest_tile(Isa isa) {
     case Isa::Baseline:
     case Isa::Avx2:
       return {512, 768};
+    case Isa::Avx512:
+      return {256, 768};
   }
   __builtin_unreachable();
 }

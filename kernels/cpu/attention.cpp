@@ -9,6 +9,9 @@ namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
 constexpr std::int64_t kBlock = kAttentionBlock;
+static_assert(kBlock % kTileRows == 0 && kBlock % kTileColumns<float> == 0 &&
+                  attention_pad(kIsa) % kTileColumns<float> == 0,
+              "blocks and padded heads hold whole register tiles");
 
 template <class T>
 constexpr T kInfinityOf = static_cast<T>(__builtin_inf());
@@ -217,7 +220,7 @@ struct AttentionSizes {
         keys(k.sizes[1]),
         heads(q.sizes[2]),
         head_size(q.sizes[3]),
-        padded_size(round_up(q.sizes[3], kAttentionPad)) {}
+        padded_size(round_up(q.sizes[3], attention_pad(kIsa))) {}
 
   // The pair of blocks at `query` and `key`; without keys where none is visible.
   template <class T>

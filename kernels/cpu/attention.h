@@ -6,9 +6,12 @@
 
 namespace fsdptrain::kernels {
 
-// Tiles are of this many queries and keys, and of heads padded to a multiple of kAttentionPad.
+// Tiles are of this many queries and keys, and of heads padded to a multiple of attention_pad(),
+// which is one of the widest tile in tile_product.h.
 inline constexpr std::int64_t kAttentionBlock = 64;
-inline constexpr std::int64_t kAttentionPad = 16;
+constexpr std::int64_t attention_pad(Isa isa) {
+  return isa == Isa::Avx512 ? 32 : 16;
+}
 
 // So many blocks of queries share the packing of a block of keys in forward.
 inline constexpr std::int64_t kAttentionForwardBlocks = 4;

@@ -56,7 +56,7 @@ FSDPTRAIN_HOST_DEVICE void dispatch_pair(const View& out, const View& in, const 
 template <class To, class From, class Row>
 FSDPTRAIN_HOST_DEVICE void for_row_pairs(const Launch& launch, const View& out, const View& in,
                                          const Row& row) {
-  const auto loop = make_loop<2>({&out, &in});
+  const auto loop = row_loop<2>({&out, &in});
   for_each_row(launch, loop,
                [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
                  const std::int64_t to_stride = loop.inner_strides[0];
@@ -113,7 +113,7 @@ template <>
 void cpu::fill<kIsa>(const Launch& launch, const View& out, double value) {
   dispatch_any(out.dtype, [&]<class To>() {
     const To element = convert<To>(value);
-    const auto loop = make_loop<1>({&out});
+    const auto loop = row_loop<1>({&out});
     for_each_row(launch, loop,
                  [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
                    To* to = static_cast<To*>(out.data) + offsets[0];

@@ -14,11 +14,14 @@ inline namespace FSDPTRAIN_VARIANT {
 // Elements per task: large enough to hide a region's cost, small enough to balance.
 inline constexpr std::int64_t kMapBlock = 16384;
 
-// Calls row(offsets, inner_begin, inner_end) for every row of the loop, in parallel blocks;
-// offsets[k] is operand k's first element of the row.
-template <int operands, class Row>
-FSDPTRAIN_HOST_DEVICE void for_each_row(const Launch& launch, const StridedLoop<operands>& loop,
-                                        const Row& row) {
+template <int operands>
+using RowFunction = void (*)(const void* context, const std::int64_t (&offsets)[operands],
+                             std::int64_t inner_begin, std::int64_t inner_end);
+
+// One function for all formulas: what it costs is divided by the elements of a row.
+template <int operands>
+[[gnu::noinline]] void run_rows(const Launch& launch, const StridedLoop<operands>& loop,
+                                RowFunction<operands> row, const void* context) {
   if (loop.outer == 0 || loop.inner == 0) {
     return;
   }
@@ -40,41 +43,118 @@ FSDPTRAIN_HOST_DEVICE void for_each_row(const Launch& launch, const StridedLoop<
           offsets[k] += position * loop.strides[k][dim];
         }
       }
-      row(offsets, inner_begin, inner_end);
+      row(context, offsets, inner_begin, inner_end);
     }
   });
 }
 
+// Calls row(offsets, inner_begin, inner_end) for every row of the loop, in parallel blocks;
+// offsets[k] is operand k's first element of the row.
+template <int operands, class Row>
+FSDPTRAIN_HOST_DEVICE void for_each_row(const Launch& launch, const StridedLoop<operands>& loop,
+                                        const Row& row) {
+  run_rows<operands>(
+      launch, loop,
+      [](const void* context, const std::int64_t(&offsets)[operands], std::int64_t begin,
+         std::int64_t end) { (*static_cast<const Row*>(context))(offsets, begin, end); },
+      &row);
+}
+
+// make_loop(), compiled once for all formulas.
+template <int operands>
+[[gnu::noinline]] StridedLoop<operands> row_loop(const View* const (&views)[operands]) {
+  return make_loop<operands>(views);
+}
+
+// A piece of a strided row to and from dense memory: one function per element type, for all
+// formulas. Stride 0 repeats one element.
+template <class E>
+[[gnu::noinline]] void pack_piece(E* __restrict piece, const E* from, std::int64_t stride,
+                                  std::int64_t count) {
+  if (stride == 0) {
+    const E element = *from;
+    for (std::int64_t i = 0; i < count; ++i) {
+      piece[i] = element;
+    }
+    return;
+  }
+#pragma GCC unroll 8
+  for (std::int64_t i = 0; i < count; ++i) {
+    piece[i] = from[i * stride];
+  }
+}
+template <class E>
+[[gnu::noinline]] void unpack_piece(E* to, std::int64_t stride, const E* __restrict piece,
+                                    std::int64_t count) {
+#pragma GCC unroll 8
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i * stride] = piece[i];
+  }
+}
+
+// result may be one of the inputs.
+template <class F, class Out, class... E>
+FSDPTRAIN_HOST_DEVICE void compute_row(F f, Out* result, std::int64_t count, const E*... in) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    result[i] = Store<Out>::to(apply(f, load(in[i])...));
+  }
+}
+
+// The elements of a strided operand that are computed at a time.
+inline constexpr std::int64_t kMapPiece = 512;
+
+// Pieces of a row, dense: the row itself if it is, else a copy. So every formula is compiled to
+// one loop, over dense rows.
+template <class E>
+class RowReader {
+ public:
+  FSDPTRAIN_HOST_DEVICE RowReader(const void* data, std::int64_t offset, std::int64_t stride)
+      : row_(static_cast<const E*>(data) + offset), stride_(stride) {}
+
+  FSDPTRAIN_HOST_DEVICE const E* read(std::int64_t begin, std::int64_t count) {
+    if (stride_ == 1) {
+      return row_ + begin;
+    }
+    pack_piece(piece_, row_ + begin * stride_, stride_, count);
+    return piece_;
+  }
+
+ private:
+  const E* row_;
+  std::int64_t stride_;
+  E piece_[kMapPiece];
+};
+
 template <class T, class F, class... In, std::size_t... k>
 FSDPTRAIN_HOST_DEVICE void map_typed(const Launch& launch, F f, std::index_sequence<k...>,
-                                     const View& out, const In&... in) {
+                                     const StridedLoop<sizeof...(In) + 1>& loop, const View& out,
+                                     const In&... in) {
   using Out = typename F::template Out<T>;
-  const auto loop = make_loop<sizeof...(In) + 1>({&out, &in...});
   bool dense = true;
   for (const std::int64_t stride : loop.inner_strides) {
     dense = dense && stride == 1;
   }
-  const void* const data[] = {in.data...};
-  for_each_row(
-      launch, loop, [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
-        Out* result = static_cast<Out*>(out.data) + offsets[0];
-        // Inlined, or the loops would read `result` through the closure and not vectorise.
-        const auto body = [&](const auto*... row) __attribute__((always_inline)) {
-          if (dense) {
-#pragma GCC ivdep
-            for (std::int64_t i = begin; i < end; ++i) {
-              result[i] = Store<Out>::to(apply(f, load(row[i])...));
-            }
-          } else {
-#pragma GCC ivdep
-            for (std::int64_t i = begin; i < end; ++i) {
-              result[i * loop.inner_strides[0]] =
-                  Store<Out>::to(apply(f, load(row[i * loop.inner_strides[k + 1]])...));
-            }
-          }
-        };
-        body((static_cast<const typename F::template In<T, k>*>(data[k]) + offsets[k + 1])...);
-      });
+  const std::int64_t out_stride = loop.inner_strides[0];
+  for_each_row(launch, loop,
+               [&](const std::int64_t* offsets, std::int64_t begin, std::int64_t end) {
+                 Out* const row = static_cast<Out*>(out.data) + offsets[0];
+                 Out results[kMapPiece];
+                 // Inlined, or the loop would read through the closure and not vectorise.
+                 const auto body = [&](auto... readers) __attribute__((always_inline)) {
+                   const std::int64_t piece = dense ? end - begin : kMapPiece;
+                   for (std::int64_t first = begin; first < end; first += piece) {
+                     const std::int64_t count = min(piece, end - first);
+                     Out* const result = out_stride == 1 ? row + first : results;
+                     compute_row(f, result, count, readers.read(first, count)...);
+                     if (out_stride != 1) {
+                       unpack_piece(row + first * out_stride, out_stride, results, count);
+                     }
+                   }
+                 };
+                 body(RowReader<typename F::template In<T, k>>(in.data, offsets[k + 1],
+                                                               loop.inner_strides[k + 1])...);
+               });
 }
 
 }  // namespace FSDPTRAIN_VARIANT
@@ -83,8 +163,9 @@ template <Isa isa, class F, class... In>
 void cpu::map(const Launch& launch, F f, const View& out, const In&... in) {
   // Conditions come first: the last input has the dtype that the formula computes in.
   const View* const views[] = {&in...};
+  const auto loop = row_loop<sizeof...(In) + 1>({&out, &in...});
   const auto run = [&]<class T>() {
-    map_typed<T>(launch, f, std::index_sequence_for<In...>{}, out, in...);
+    map_typed<T>(launch, f, std::index_sequence_for<In...>{}, loop, out, in...);
   };
   const DType dtype = views[sizeof...(In) - 1]->dtype;
   if constexpr (F::kIntegers) {

@@ -8,11 +8,22 @@
 namespace fsdptrain::kernels::cpu {
 namespace {
 
+dnnl_cpu_isa_t to_dnnl(Isa isa) {
+  switch (isa) {
+    case Isa::Baseline:
+      return dnnl_cpu_isa_sse41;
+    case Isa::Avx2:
+      return dnnl_cpu_isa_avx2;
+    case Isa::Avx512:
+      return dnnl_cpu_isa_avx512_core;
+  }
+  __builtin_unreachable();
+}
+
 // Possible only before the first use of oneDNN.
 bool limit_isa() {
   const Isa isa = select_isa();
-  const dnnl_status_t status =
-      dnnl_set_max_cpu_isa(isa == Isa::Avx2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+  const dnnl_status_t status = dnnl_set_max_cpu_isa(to_dnnl(isa));
   check<ConfigError>(status == dnnl_success,
                      "matmul: oneDNN cannot be held to {} (status {}): results would depend on "
                      "the CPU; build with FSDPTRAIN_GEMM=eigen",

@@ -9,17 +9,36 @@
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
+// The vector registers of a variant, and the part of a product that is held in them: as many sums
+// as hide the latency of fma. AVX-512 has 32 registers, the others 16.
+struct RegisterTile {
+  int pack_bytes;
+  int rows;
+  int packs;
+};
+constexpr RegisterTile register_tile(Isa isa) {
+  switch (isa) {
+    case Isa::Baseline:
+      return {16, 4, 2};
+    case Isa::Avx2:
+      return {32, 4, 2};
+    case Isa::Avx512:
+      return {64, 8, 2};
+  }
+  __builtin_unreachable();
+}
+inline constexpr RegisterTile kRegisterTile = register_tile(kIsa);
+
 // One vector register. Arithmetic on it is written lane by lane, because that is the only form
 // in which fma is explicit; the compiler joins the lanes.
-inline constexpr int kPackBytes = kIsa == Isa::Avx2 ? 32 : 16;
 template <class T>
 struct PackOf {
-  typedef T Type __attribute__((vector_size(kPackBytes)));
+  typedef T Type __attribute__((vector_size(kRegisterTile.pack_bytes)));
 };
 template <class T>
 using Pack = typename PackOf<T>::Type;
 template <class T>
-inline constexpr int kPackLanes = kPackBytes / static_cast<int>(sizeof(T));
+inline constexpr int kPackLanes = kRegisterTile.pack_bytes / static_cast<int>(sizeof(T));
 
 template <class T>
 FSDPTRAIN_HOST_DEVICE Pack<T> load_pack(const T* from) {
@@ -42,9 +61,8 @@ FSDPTRAIN_HOST_DEVICE Pack<T> add_product(const Pack<T>& sum, T a, const Pack<T>
   return result;
 }
 
-// The part of a product that fits the registers: as many sums as hide the latency of fma.
-inline constexpr int kTileRows = 4;
-inline constexpr int kTilePacks = 2;
+inline constexpr int kTileRows = kRegisterTile.rows;
+inline constexpr int kTilePacks = kRegisterTile.packs;
 template <class T>
 inline constexpr int kTileColumns = kTilePacks* kPackLanes<T>;
 

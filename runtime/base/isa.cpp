@@ -13,6 +13,8 @@ std::string_view name_of(Isa isa) {
       return "baseline";
     case Isa::Avx2:
       return "avx2";
+    case Isa::Avx512:
+      return "avx512";
   }
   return "invalid isa";
 }
@@ -20,8 +22,16 @@ std::string_view name_of(Isa isa) {
 std::vector<Isa> supported_isas() {
   std::vector<Isa> isas{Isa::Baseline};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) {
+  // The compiler's functions also ask whether the operating system saves the registers.
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  const bool avx512 =
+      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  if (avx2) {
     isas.push_back(Isa::Avx2);
+  }
+  if (avx2 && avx512) {
+    isas.push_back(Isa::Avx512);
   }
 #endif
   return isas;

@@ -28,7 +28,7 @@ class General(CliTest):
         for line in (r"fsdptrain \d+\.\d+\.\d+", r"commit +([0-9a-f]{12}(-dirty)?|unknown)",
                      r"compiler +\w+ [0-9.]+, \w*", r"gemm +(dnnl|eigen)",
                      r"libraries CLI11 2.*, Eigen 3.*, fmt .*, toml\+\+ 3.*",
-                     r"isa +(baseline|avx2) \(this CPU can run baseline.*\)", r"threads +[1-9]\d*"):
+                     r"isa +(baseline|avx2|avx512) \(this CPU can run baseline.*\)", r"threads +[1-9]\d*"):
             self.assertRegex(output, f"(?m)^{line}$")
         self.assertRegex(self.check_done("--version"), r"\Afsdptrain \d+\.\d+\.\d+\n\Z")
 

@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "tools/lint"))
 # pylint: disable=wrong-import-position
 import check_changelog
 import check_includes
+import check_isa_registers
 import check_statics
 import check_text
 import sources
@@ -195,6 +196,29 @@ class Text(unittest.TestCase):
         self.assertEqual(self.found("\n" * 600), [])
         self.assertEqual(len(self.found("\n" * 601)), 1)
         self.assertEqual(self.found("\n" * 601, "tests/golden/a.json"), [])
+
+
+class IsaRegisters(unittest.TestCase):
+    def check(self, variant, *instructions):
+        lines = [f"   0:\t{instruction}" for instruction in instructions]
+        forbidden, own = check_isa_registers.check(lines, variant)
+        return len(forbidden), own
+
+    def test_registers_beyond_the_variant_are_found(self):
+        for variant, instruction, expected in (
+                ("baseline", "mulps  %xmm1,%xmm2", (0, True)),
+                ("baseline", "vmulps %ymm1,%ymm2,%ymm3", (1, False)),
+                ("avx2", "vfmadd231ps (%rax),%ymm1,%ymm2", (0, True)),
+                ("avx2", "vmulps %ymm16,%ymm2,%ymm3", (1, True)),
+                ("avx2", "vaddps %zmm0,%zmm1,%zmm2", (1, False)),
+                ("avx2", "kmovw  %eax,%k1", (1, False)),
+                ("avx512", "vfmadd231ps (%rax){1to16},%zmm1,%zmm2", (0, True))):
+            with self.subTest(variant=variant, instruction=instruction):
+                self.assertEqual(self.check(variant, instruction), expected)
+
+    def test_arithmetic_on_narrower_registers_is_not_enough(self):
+        self.assertEqual(self.check("avx512", "vmulps %ymm1,%ymm2,%ymm3", "vmovups %zmm1,(%rax)"),
+                         (0, False))
 
 
 class Changelog(unittest.TestCase):

@@ -1,7 +1,6 @@
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
-#include "kernels/reduce.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/tensor/tensor.h"
 #include "tools/bench/bench.h"
@@ -23,6 +22,7 @@ Report bench_memory(std::int64_t numel, int rounds) {
   const Tensor v = array();
   const Tensor half = array(DType::BFloat16);
   const Tensor sum = Tensor::zeros({}, DType::Float64);
+  const std::vector<kernels::Range> whole{{0, numel}};
   const std::vector<kernels::AdamwSegment> segments{
       {.begin = 0, .end = numel, .decay = 0.999, .step_size = 1e-4}};
 
@@ -49,7 +49,7 @@ Report bench_memory(std::int64_t numel, int rounds) {
           {"cast_bfloat16_to_float32", 6 * count,
            [&] { kernels::copy(launch, g.view(), half.view()); }},
           {"sum_of_squares", 4 * count,
-           [&] { kernels::sum_of_squares(launch, sum.view(), p.view()); }},
+           [&] { kernels::add_sum_of_squares(launch, sum.view(), p.view(), whole); }},
       },
       rounds);
   return report;

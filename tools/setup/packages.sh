@@ -21,6 +21,7 @@ bible-kjv            build  the King James Bible: the text that quickstart train
 python3              build  the lints and their tests (standard library only)
 clang-format         lint   source formatting, version 14
 clang-tidy           lint   static analysis, version 14
+qemu-user            lint   runs kernels on CPUs without newer instructions
 LIST
 }
 

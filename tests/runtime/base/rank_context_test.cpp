@@ -1,5 +1,6 @@
 #include "runtime/base/rank_context.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <string>
@@ -122,6 +123,17 @@ TEST_SUITE("runtime/base/rank_context") {
       const IsaVariable variable("baseline");
       CHECK(select_isa() == Isa::Baseline);
       CHECK(RankContext({.threads = 1, .isa = {}, .log_prefix = {}}).isa() == Isa::Baseline);
+    }
+    for (const Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
+      const std::string name(name_of(isa));
+      CAPTURE(name);
+      const IsaVariable variable(name.c_str());
+      if (std::ranges::count(supported_isas(), isa) == 1) {
+        CHECK(select_isa() == isa);
+      } else {
+        CHECK_THROWS_WITH_AS(select_isa(), doctest::Contains(("got \"" + name + "\"").c_str()),
+                             ConfigError);
+      }
     }
     const IsaVariable variable("avx1024");
     CHECK_THROWS_WITH_AS(

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Fails where an object of an ISA variant uses registers that the variant has not, or none of its own.
+
+A baseline object must run on any x86-64, and a variant without arithmetic on its widest vectors
+is not worth its compilation.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+# By variant: what its instructions may not name, and what some must.
+RULES = {
+    "baseline": (re.compile(r"%[yz]mm|%k[0-7]\b"), re.compile(r"%xmm")),
+    "avx2": (re.compile(r"%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2\d|3[01])\b"), re.compile(r"%ymm")),
+    "avx512": (None, re.compile(r"%zmm")),
+}
+# The instructions that arithmetic on a register's whole width is made of.
+ARITHMETIC = re.compile(r"\t(v?mul|v?add|v?sub|v?fn?m(add|sub)\d*)p[sd]\s")
+
+# Units that pick their elements one by one.
+WITHOUT_VECTORS = {"gather.cpp.o"}
+
+
+def check(disassembly, variant):
+    """The forbidden instructions, and whether there is arithmetic on the widest registers."""
+    forbidden, own = RULES[variant]
+    found = [line for line in disassembly if forbidden and forbidden.search(line)]
+    return found, any(own.search(line) and ARITHMETIC.search(line) for line in disassembly)
+
+
+def main(arguments):
+    if len(arguments) < 2 or arguments[0] not in RULES:
+        print("usage: check_isa_registers.py VARIANT OBJECT...\n\n"
+              f"  VARIANT  {', '.join(RULES)}\n\n"
+              "exit code: 0 clean, 1 something was found, 2 usage", file=sys.stderr)
+        return 2
+    variant, *objects = arguments
+    status = 0
+    for path in objects:
+        listing = subprocess.run(["objdump", "--disassemble", "--no-show-raw-insn", path],
+                                 check=True, capture_output=True, text=True).stdout
+        forbidden, own = check(listing.splitlines(), variant)
+        if forbidden:
+            print(f"{path}: {len(forbidden)} instructions that {variant} has not, the first:\n"
+                  f"{forbidden[0]}")
+            status = 1
+        if not own and os.path.basename(path) not in WITHOUT_VECTORS:
+            print(f"{path}: no arithmetic on the widest registers of {variant}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
