@@ -11,8 +11,8 @@ inline namespace FSDPTRAIN_VARIANT {
 inline constexpr int kChains = 12;
 
 FSDPTRAIN_HOST_DEVICE float fma_chains(std::int64_t iterations) {
-  typedef float Vector __attribute__((vector_size(kPackBytes)));
-  constexpr int kWidth = kPackBytes / static_cast<int>(sizeof(float));
+  using Vector = Pack<float>;
+  constexpr int kWidth = kPackLanes<float>;
   Vector chains[kChains];
   Vector factor;
   Vector term;
@@ -50,7 +50,7 @@ template <>
 std::int64_t cpu::fma_work<kIsa>(const Launch& launch, float* sums, std::int64_t tasks,
                                  std::int64_t iterations) {
   parallel_for(launch, tasks, [&](std::int64_t task) { sums[task] = fma_chains(iterations); });
-  return tasks * iterations * kChains * (kPackBytes / static_cast<int>(sizeof(float))) * 2;
+  return tasks * iterations * kChains * kPackLanes<float> * 2;
 }
 
 }  // namespace fsdptrain::kernels
