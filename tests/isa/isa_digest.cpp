@@ -20,6 +20,7 @@
 #include "runtime/ops/embedding.h"
 #include "runtime/ops/linear_cross_entropy.h"
 #include "runtime/ops/loss.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/matmul.h"
 #include "runtime/ops/norm.h"
 #include "runtime/ops/reduction.h"

@@ -15,15 +15,12 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
-#include "runtime/ops/attention.h"
 #include "runtime/ops/cast.h"
-#include "runtime/ops/dropout.h"
 #include "runtime/ops/inplace.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/linear_cross_entropy.h"
-#include "runtime/ops/norm.h"
 #include "runtime/ops/reduction.h"
-#include "runtime/ops/view.h"
+#include "tests/support/block.h"
 #include "tests/support/grad_check.h"
 #include "tests/support/owners.h"
 
@@ -32,7 +29,9 @@ namespace {
 
 using autograd::Gradients;
 using autograd::GradientSink;
+using testing::Block;
 using testing::random_tensor;
+using testing::random_values;
 using testing::RestlessOwner;
 using testing::TinyOwner;
 using Tensors = std::vector<Tensor>;
@@ -72,52 +71,6 @@ Tensor leaf(std::initializer_list<double> values) {
 std::int64_t live_bytes() {
   return current_context().allocator(Device::cpu()).counters().live_total;
 }
-
-Values random_values(std::int64_t numel, std::uint64_t seed) {
-  return random_tensor({numel}, seed).to_vector();
-}
-
-// A transformer block in little: all kinds of saved tensors, with parameters that an owner keeps.
-template <class Owner>
-struct Block {
-  Owner owner{200};
-  Tensor scale = owner.add("ln.weight", {4}, random_values(4, 1));
-  Tensor shift = owner.add("ln.bias", {4}, random_values(4, 2));
-  Tensor qkv = owner.add("qkv.weight", {12, 4}, random_values(48, 3));
-  Tensor up = owner.add("up.weight", {8, 4}, random_values(32, 4));
-  Tensor bias = owner.add("up.bias", {8}, random_values(8, 5));
-  Tensor down = owner.add("down.weight", {4, 8}, random_values(32, 6));
-  Tensors all = {scale, shift, qkv, up, bias, down};
-
-  // x [2, 3, 4] to the same shape.
-  Tensor forward(const Tensor& x) {
-    return owner.run([&] {
-      const Tensor normed = ops::layer_norm(x, scale, shift, 1e-5);
-      const std::int64_t sizes[] = {4, 4, 4};
-      Tensors parts = ops::split(ops::linear(normed, qkv), sizes, -1);
-      for (Tensor& part : parts) {
-        part = ops::reshape(part, {2, 3, 2, 2});
-      }
-      const Tensor heads = ops::attention(parts[0], parts[1], parts[2]).out;
-      const Tensor h = ops::add(x, ops::dropout(ops::reshape(heads, {2, 3, 4}), 0.25, {7}));
-      return ops::add(h,
-                      ops::linear(ops::gelu(ops::linear(h, up, bias), ops::GeluForm::Tanh), down));
-    });
-  }
-
-  std::function<Tensor(const Tensor&)> body() {
-    return [this](const Tensor& x) { return forward(x); };
-  }
-
-  Values gradients(const Tensor& x) const {
-    Values values = x.grad().to_vector();
-    for (const Tensor& parameter : all) {
-      const Values more = parameter.grad().to_vector();
-      values.insert(values.end(), more.begin(), more.end());
-    }
-    return values;
-  }
-};
 
 // The identity, recorded; its backward runs `backward` first.
 Tensor with_backward(const Tensor& x, const std::function<void()>& backward) {
