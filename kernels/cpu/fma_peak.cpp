@@ -11,31 +11,39 @@ inline namespace FSDPTRAIN_VARIANT {
 inline constexpr int kChains = 12;
 
 FSDPTRAIN_HOST_DEVICE float fma_chains(std::int64_t iterations) {
-  using Vector = Pack<float>;
   constexpr int kWidth = kPackLanes<float>;
-  Vector chains[kChains];
-  // The sums tend to 1: no infinities and no subnormal numbers, which are slow.
-  const float factor = 0.75f;
-  Vector term;
+  // Sums of terms that alternate in sign: no infinities and no subnormal numbers, which are slow.
+  float terms[2][kWidth];
   for (int lane = 0; lane < kWidth; ++lane) {
-    term[lane] = 0.25f;
+    terms[0][lane] = 1.0f;
+    terms[1][lane] = -1.0f;
   }
+  // No two chains alike, or the compiler would join them.
+  float lanes[kChains * kWidth];
+  for (int i = 0; i < kChains * kWidth; ++i) {
+    lanes[i] = static_cast<float>(i);
+  }
+  Pack<float> sums[kChains];
+#pragma GCC unroll 16
   for (int chain = 0; chain < kChains; ++chain) {
-    chains[chain] = term * static_cast<float>(chain);
+    sums[chain] = load_pack(lanes + chain * kWidth);
   }
   for (std::int64_t i = 0; i < iterations; ++i) {
+    const Pack<float> term = load_pack(terms[i % 2]);
 #pragma GCC unroll 16
     for (int chain = 0; chain < kChains; ++chain) {
-      chains[chain] = add_product(term, factor, chains[chain]);
+      sums[chain] = add_product(sums[chain], 0.75f, term);
     }
   }
-  float sum = 0;
+#pragma GCC unroll 16
   for (int chain = 0; chain < kChains; ++chain) {
-    for (int lane = 0; lane < kWidth; ++lane) {
-      sum += chains[chain][lane];
-    }
+    store_pack(lanes + chain * kWidth, sums[chain]);
   }
-  return sum;
+  float total = 0;
+  for (const float lane : lanes) {
+    total += lane;
+  }
+  return total;
 }
 
 }  // namespace FSDPTRAIN_VARIANT

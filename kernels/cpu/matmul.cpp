@@ -148,11 +148,13 @@ FSDPTRAIN_HOST_DEVICE bool multiply_tile(const TileTask& t, const View& out, con
   const auto c = as_matrix<T>(out);
   const auto left = as_matrix<const T>(a);
   const auto right = as_matrix<const T>(b);
-  const bool done = t.k == 0 || cpu::gemm_kernel(
-      c.at(t.batch, t.row, t.column), c.stride,
-      cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
-      cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m, t.n,
-      t.k, static_cast<T>(beta));
+  const bool done =
+      t.k == 0 ||
+      cpu::gemm_kernel(
+          c.at(t.batch, t.row, t.column), c.stride,
+          cpu::GemmOperand<T>{left.at(t.batch, t.row, 0), left.stride, left.transposed},
+          cpu::GemmOperand<T>{right.at(t.batch, 0, t.column), right.stride, right.transposed}, t.m,
+          t.n, t.k, static_cast<T>(beta));
   if (const T* const bias = bias_at<T>(epilogue, t.column)) {
     add_bias(c, t, bias);
   }

@@ -8,7 +8,7 @@
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/attention.h"
 #include "runtime/ops/dropout.h"
-#include "runtime/ops/matmul.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/norm.h"
 #include "runtime/ops/view.h"
 #include "tests/support/grad_check.h"
