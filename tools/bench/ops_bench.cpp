@@ -160,10 +160,11 @@ void OpsBench::add_embeddings(std::vector<MemoryWork>& works) {
 }
 
 void OpsBench::add_attention(Report& report, int rounds) {
-  const Shape shape{batch_, seq_len_, heads_, width_ / heads_};
+  const std::int64_t head_size = width_ / heads_;
+  const Shape shape{batch_, seq_len_, heads_, head_size};
   const auto heads = [&] { return tensor(shape, 0.1); };
   const View log_sum_exp = keep(Tensor::zeros({batch_, heads_, seq_len_}));
-  const double scale = 1 / std::sqrt(static_cast<double>(width_ / heads_));
+  const double scale = 1 / std::sqrt(static_cast<double>(head_size));
   const kernels::AttentionForward forward{.out_BTHD = heads(),
                                           .log_sum_exp_BHT = log_sum_exp,
                                           .q_BTHD = heads(),

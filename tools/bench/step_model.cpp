@@ -10,10 +10,13 @@
 namespace fsdptrain::tools {
 data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab_size) {
   data::Batch batch{{}, {}, rows, seq_len, 0, rows * seq_len};
+  const auto token = [vocab_size](std::uint32_t word) {
+    return static_cast<std::int64_t>(word) % vocab_size;
+  };
   for (std::int64_t i = 0; i < rows * seq_len; ++i) {
     const Philox random = philox(static_cast<std::uint64_t>(i), 0, 1);
-    batch.tokens.push_back(random.word[0] % static_cast<std::uint64_t>(vocab_size));
-    batch.targets.push_back(random.word[1] % static_cast<std::uint64_t>(vocab_size));
+    batch.tokens.push_back(token(random.word[0]));
+    batch.targets.push_back(token(random.word[1]));
   }
   return batch;
 }
