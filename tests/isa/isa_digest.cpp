@@ -29,10 +29,10 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/ulp.h"
 
-using namespace fsdptrain;
-using testing::random_tensor;
-
+namespace fsdptrain {
 namespace {
+
+using testing::random_tensor;
 
 using Tensors = std::vector<Tensor>;
 
@@ -232,10 +232,11 @@ void print_all() {
 }
 
 }  // namespace
+}  // namespace fsdptrain
 
 int main() {
   try {
-    print_all();
+    fsdptrain::print_all();
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -207,7 +207,7 @@ class IsaRegisters(unittest.TestCase):
     def test_registers_beyond_the_variant_are_found(self):
         for variant, instruction, expected in (
                 ("baseline", "mulps  %xmm1,%xmm2", (0, True)),
-                ("baseline", "vmulps %ymm1,%ymm2,%ymm3", (1, False)),
+                ("baseline", "vmulps %ymm1,%ymm2,%ymm3", (1, True)),
                 ("avx2", "vfmadd231ps (%rax),%ymm1,%ymm2", (0, True)),
                 ("avx2", "vmulps %ymm16,%ymm2,%ymm3", (1, True)),
                 ("avx2", "vaddps %zmm0,%zmm1,%zmm2", (1, False)),

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/ignored_target.h"
 #include "tests/runtime/data/token_fixture.h"
 
 namespace fsdptrain::data {
