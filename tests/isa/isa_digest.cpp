@@ -30,10 +30,10 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/ulp.h"
 
-using namespace fsdptrain;
-using testing::random_tensor;
-
+namespace fsdptrain {
 namespace {
+
+using testing::random_tensor;
 
 using Tensors = std::vector<Tensor>;
 
@@ -233,10 +233,11 @@ void print_all() {
 }
 
 }  // namespace
+}  // namespace fsdptrain
 
 int main() {
   try {
-    print_all();
+    fsdptrain::print_all();
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -16,7 +16,7 @@ import sys
 
 SKIPPED = 77
 # What sums of results may differ by between variants, as a part of the sum of magnitudes.
-TOLERANCE = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 1e-3}
+TOLERANCE = {"float64": 1e-15, "float32": 1e-7, "bfloat16": 3e-5}
 MOST_ULPS = 2.0
 
 

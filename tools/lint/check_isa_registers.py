@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-# By variant: what its instructions may not name, and what some must.
+# By variant: what its instructions may not name, and what some must. (A baseline need not be fast.)
 RULES = {
     "baseline": (re.compile(r"%[yz]mm|%k[0-7]\b"), None),
     "avx2": (re.compile(r"%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2\d|3[01])\b"), re.compile(r"%ymm")),
@@ -24,7 +24,7 @@ WITHOUT_VECTORS = {"gather.cpp.o"}
 
 
 def check(disassembly, variant):
-    """The forbidden instructions, and whether there is arithmetic on the widest registers."""
+    """The forbidden instructions, and whether there is arithmetic that the variant must have."""
     forbidden, own = RULES[variant]
     found = [line for line in disassembly if forbidden and forbidden.search(line)]
     return found, own is None or any(
