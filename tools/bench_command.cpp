@@ -1,7 +1,11 @@
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -11,6 +15,7 @@
 #include "tools/bench/library_gemm.h"
 #include "tools/commands.h"
 #include "tools/config.h"
+#include "tools/config_fields.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {
@@ -19,7 +24,7 @@ namespace {
 // What every benchmark takes; some take the model too.
 struct Arguments {
   bool json = false;
-  std::int64_t threads = 0;
+  int threads = 0;
   int rounds = 0;
   std::string model = "gpt2-124m";
   std::int64_t batch = 1;
@@ -34,11 +39,9 @@ std::shared_ptr<Arguments> add_arguments(CLI::App& app, const char* rounds_name,
   const auto arguments = std::make_shared<Arguments>();
   arguments->rounds = rounds;
   app.add_flag("--json", arguments->json, "print one JSON object instead of the table");
-  app.add_option("--threads", arguments->threads, "compute threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  add_threads(app, arguments->threads);
   app.add_option(rounds_name, arguments->rounds, "how often each thing is timed; medians count")
-      ->check(CLI::Range(5, 1000))
+      ->check(whole_number(5, 1000))
       ->capture_default_str();
   return arguments;
 }
@@ -48,16 +51,45 @@ void add_model_arguments(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--batch", arguments.batch, "sequences of a step")->capture_default_str();
   app.add_option("--seq-len", arguments.seq_len, "tokens of a sequence")->capture_default_str();
-  app.add_option("--dtype", arguments.dtype, "train.compute_dtype: float32 or bfloat16")
-      ->capture_default_str();
-  app.add_option("--set", arguments.overrides, "any key of a configuration; may be repeated")
+  app.add_option("--set", arguments.overrides,
+                 "a key of a configuration that this benchmark reads; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->expected(1)
       ->take_all();
 }
 
+void add_dtype_argument(CLI::App& app, Arguments& arguments) {
+  app.add_option("--dtype", arguments.dtype, "train.compute_dtype: float32 or bfloat16")
+      ->capture_default_str();
+}
+
+// Keys "section.key", and "section." for all of a section. The batch and the threads have
+// arguments of their own.
+using Keys = std::span<const std::string_view>;
+
+constexpr std::string_view kGemmKeys[] = {"model.", "train.seq_len"};
+constexpr std::string_view kOpsKeys[] = {"model.", "train.seq_len", "train.compute_dtype"};
+constexpr std::string_view kStepKeys[] = {
+    "model.",          "optimizer.",      "run.seed",           "train.seq_len",
+    "train.grad_clip", "train.recompute", "train.compute_dtype"};
+
+// ConfigError for an override that would change nothing. Unknown keys are load_config()'s.
+void refuse_unread(const std::vector<std::string>& overrides, Keys keys) {
+  for (const std::string& text : overrides) {
+    const std::string key = text.substr(0, text.find('='));
+    const bool is_read = std::ranges::any_of(keys, [&key](std::string_view read) {
+      return read.ends_with('.') ? key.starts_with(read) : key == read;
+    });
+    check<ConfigError>(is_read || find_field(key) == nullptr,
+                       "--set: {}: this benchmark does not read {}, only {}; sequences and threads "
+                       "are --batch and --threads",
+                       text, key, fmt::join(keys, ", "));
+  }
+}
+
 // The configuration that the arguments stand for, checked as a file is.
-Config config_of(const Arguments& arguments) {
+Config config_of(const Arguments& arguments, Keys keys) {
+  refuse_unread(arguments.overrides, keys);
   std::vector<std::string> settings{
       fmt::format("model.name=\"{}\"", arguments.model),
       fmt::format("train.seq_len={}", arguments.seq_len),
@@ -70,7 +102,7 @@ Config config_of(const Arguments& arguments) {
 }
 
 int run_bench(const Arguments& arguments, const std::function<Report()>& bench) {
-  RankContext context({.threads = static_cast<int>(arguments.threads)});
+  RankContext context({.threads = arguments.threads});
   const ContextGuard guard(context);
   if (!has_library_gemm()) {
     log_warning("this build has no oneDNN (FSDPTRAIN_GEMM=eigen): the library's roof is missing");
@@ -86,7 +118,7 @@ StepComparison comparison_of(const std::string& name) {
 }
 
 Report run_step(const Arguments& arguments) {
-  const Config config = config_of(arguments);
+  const Config config = config_of(arguments, kStepKeys);
   if (arguments.serve) {
     return serve_steps(config);
   }
@@ -113,6 +145,7 @@ Examples:
   fsdptrain bench step --model gpt2 --set model.num_layers=2 --seq-len 128 --json)");
   const auto arguments = add_arguments(*command, "--steps", 5);
   add_model_arguments(*command, *arguments);
+  add_dtype_argument(*command, *arguments);
   command
       ->add_option("--compare", arguments->compare,
                    "instead: float32 and bfloat16 in turns (dtype), or 1 and 8 sequences (batch)")
@@ -140,8 +173,9 @@ Examples:
   const auto arguments = add_arguments(*command, "--rounds", 7);
   add_model_arguments(*command, *arguments);
   return {command, [arguments] {
-            return run_bench(*arguments,
-                             [&] { return bench_gemm(config_of(*arguments), arguments->rounds); });
+            return run_bench(*arguments, [&] {
+              return bench_gemm(config_of(*arguments, kGemmKeys), arguments->rounds);
+            });
           }};
 }
 
@@ -158,7 +192,7 @@ Examples:
   const auto arguments = add_arguments(*command, "--rounds", 7);
   const auto megabytes = std::make_shared<std::int64_t>(256);
   command->add_option("--megabytes", *megabytes, "of each float32 array, 2^20 bytes to one")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   return {command, [arguments, megabytes] {
             return run_bench(*arguments, [&] {
@@ -181,9 +215,11 @@ Examples:
   fsdptrain bench ops --threads 1 --json)");
   const auto arguments = add_arguments(*command, "--rounds", 7);
   add_model_arguments(*command, *arguments);
+  add_dtype_argument(*command, *arguments);
   return {command, [arguments] {
-            return run_bench(*arguments,
-                             [&] { return bench_ops(config_of(*arguments), arguments->rounds); });
+            return run_bench(*arguments, [&] {
+              return bench_ops(config_of(*arguments, kOpsKeys), arguments->rounds);
+            });
           }};
 }
 

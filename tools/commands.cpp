@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "tools/config_fields.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -37,6 +38,14 @@ CLI::Validator not_empty() {
             return text.empty() ? "must not be empty" : "";
           },
           ""};
+}
+
+void add_threads(CLI::App& app, int& threads) {
+  const Field& field = *find_field("run.threads");
+  app.add_option("--threads", threads, std::string(field.meaning))
+      ->check(whole_number(static_cast<std::uint64_t>(field.allowed.min),
+                           static_cast<std::uint64_t>(field.allowed.max)))
+      ->capture_default_str();
 }
 
 int run_parsed(const std::vector<Command>& commands) {

@@ -42,6 +42,9 @@ CLI::Validator whole_number(std::uint64_t min, std::uint64_t max);
 CLI::Validator decimal_number(double min, double max);
 CLI::Validator not_empty();
 
+// Declares --threads, with the values and the meaning of the key run.threads.
+void add_threads(CLI::App& app, int& threads);
+
 // Where a command takes its configuration from: the arguments of load_config().
 struct ConfigArguments {
   std::optional<std::filesystem::path> file;

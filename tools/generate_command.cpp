@@ -56,7 +56,7 @@ int generate(const Arguments& arguments) {
                    folder.weights().string(), data::kByteTokenizer, info.tokenizer);
   RankContext context({.threads = arguments.threads});
   const ContextGuard guard(context);
-  const auto model = build_model(info.config.model);
+  const auto model = build_model(info.config);
   nn::FlatParameters parameters(*model, {.compute_dtype = compute_dtype(info.config.train)});
   load_weights(folder.weights(), parameters);
   check_finite(folder, parameters);
@@ -114,11 +114,7 @@ Command add_generate_command(CLI::App& app) {
   command->add_option("--output", arguments->output, "write to this file instead of the terminal")
       ->check(not_empty())
       ->type_name("FILE");
-  command
-      ->add_option("--threads", arguments->threads,
-                   "compute threads; 0: one per processor that the process may use")
-      ->check(whole_number(0, 4096))
-      ->capture_default_str();
+  add_threads(*command, arguments->threads);
   return {command, [arguments] { return generate(*arguments); }};
 }
 

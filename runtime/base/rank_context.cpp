@@ -89,4 +89,13 @@ ContextGuard::~ContextGuard() {
   context_.unbind();
 }
 
+ProfileGuard::ProfileGuard(KernelProfile& profile)
+    : context_(current_context()), previous_(context_.profile) {
+  context_.profile = &profile;
+}
+
+ProfileGuard::~ProfileGuard() {
+  context_.profile = previous_;
+}
+
 }  // namespace fsdptrain

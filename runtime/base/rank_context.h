@@ -109,4 +109,18 @@ class ContextGuard {
   RankContext* previous_;
 };
 
+// Measures the bound context with `profile`, which outlives the guard, for the lifetime of the
+// guard; then what measured it before does so again.
+class ProfileGuard {
+ public:
+  explicit ProfileGuard(KernelProfile& profile);
+  ProfileGuard(const ProfileGuard&) = delete;
+  ProfileGuard& operator=(const ProfileGuard&) = delete;
+  ~ProfileGuard();
+
+ private:
+  RankContext& context_;
+  KernelProfile* previous_;
+};
+
 }  // namespace fsdptrain

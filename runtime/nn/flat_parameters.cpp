@@ -171,6 +171,14 @@ const FlatParameters::Named& FlatParameters::find(const std::string& name) const
   return *found;
 }
 
+std::int64_t FlatParameters::num_parameters() const {
+  std::int64_t numel = 0;
+  for (const Named& named : named_) {
+    numel += named.values.numel();
+  }
+  return numel;
+}
+
 void FlatParameters::zero_grad() {
   for (const auto& slot : slots_) {
     slot->written = false;

@@ -49,6 +49,8 @@ class FlatParameters final : public autograd::ParameterOwner {
   };
   const std::vector<Named>& named() const { return named_; }
   const Named& find(const std::string& name) const;
+  // Elements of all parameters, frozen ones too.
+  std::int64_t num_parameters() const;
 
   // Forgets all gradients: the next backward overwrites them.
   void zero_grad();

@@ -9,8 +9,9 @@ import math
 import re
 import subprocess
 import sys
+import types
 
-from cli_case import DONE, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
+from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
 
 TINY = ("--model", "gpt2", "--seq-len", 32, "--set", "model.num_layers=2", "--set",
         "model.num_heads=2", "--set", "model.embed_dim=32", "--set", "model.vocab_size=61")
@@ -94,6 +95,23 @@ class Step(BenchTest):
         self.assertEqual([figure["name"] for figure in json.loads(report)["figures"]],
                          ["step", "peak_memory"])
 
+    def test_steps_that_nobody_can_read_are_not_served(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run([FSDPTRAIN, "bench", "step", *map(str, TINY), "--serve"],
+                                    input="go\n", stdout=full, stderr=subprocess.PIPE, text=True,
+                                    timeout=60, check=False)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertIn("standard output cannot be written: No space left on device", result.stderr)
+
+    def test_recomputation_saves_memory(self):
+        # Activations outweigh all else.
+        sizes = ("--model", "gpt2", "--seq-len", 256, "--batch", 8, "--set", "model.num_layers=8",
+                 "--set", "model.num_heads=2", "--set", "model.embed_dim=64", "--set",
+                 "model.vocab_size=61")
+        peaks = [self.bench("step", *sizes, "--set", f"train.recompute={policy}")
+                 ["peak_memory"]["value"] for policy in ("none", "full")]
+        self.assertLess(peaks[1], 0.8 * peaks[0])
+
 
 class Others(BenchTest):
     def test_gemm_has_every_product_of_a_step_and_their_sum(self):
@@ -138,11 +156,38 @@ class CommandLine(BenchTest):
         self.check_error(REFUSED, "see fsdptrain bench --help", "bench", "speed")
         self.check_error(REFUSED, "--steps", "bench", "step", "--steps", 4)
         self.check_error(REFUSED, "--threads", "bench", "ops", "--threads", -1)
+        self.check_error(REFUSED, "--threads", "bench", "ops", "--threads", 4097)
+        self.check_error(REFUSED, "--threads", "bench", "ops", "--threads", "nan")
+        self.check_error(REFUSED, "--rounds", "bench", "gemm", "--rounds", "nan")
+        self.check_error(REFUSED, "--megabytes", "bench", "memory", "--megabytes", "1.5")
         self.check_error(REFUSED, "--compare", "bench", "step", "--compare", "speed")
         self.check_error(REFUSED, "--megabytes", "bench", "memory", "--megabytes", 0)
         self.check_error(REFUSED, "model.name", "bench", "step", "--model", "gpt9")
         self.check_error(REFUSED, "train.compute_dtype", "bench", "step", "--dtype", "int8")
         self.check_error(REFUSED, "train.seq_len", "bench", "gemm", "--seq-len", 2048)
+
+    def test_keys_that_a_benchmark_does_not_read_are_refused(self):
+        for benchmark, setting in (("step", "train.steps=5"), ("step", "schedule.warmup_steps=2"),
+                                   ("step", "train.micro_batch=2"), ("step", "run.threads=1"),
+                                   ("ops", "optimizer.lr=0.1"), ("gemm", "train.recompute=full"),
+                                   ("gemm", "train.compute_dtype=bfloat16")):
+            key = setting.split("=")[0]
+            self.check_error(REFUSED, f"--set: {setting}: this benchmark does not read {key}, only "
+                             "model., ", "bench", benchmark, "--set", setting)
+        self.check_error(REFUSED, "unknown key", "bench", "step", "--set", "train.stepps=5")
+
+    def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
+        path = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
+        script = types.ModuleType("compare_pytorch")
+        script.__file__ = str(path)
+        exec(compile(path.read_text(encoding="utf-8"), path, "exec"), script.__dict__)
+        sides = [types.SimpleNamespace(name=name, seconds=[1.0]) for name in ("fsdptrain", "eager")]
+        reports = {side.name: {"figures": [{"name": "peak_memory", "value": 1}]} for side in sides}
+        for batch, seq_len, has_floor in ((1, 1024, True), (1, 512, False), (2, 1024, False)):
+            arguments = types.SimpleNamespace(batch=batch, seq_len=seq_len)
+            speed = script.figures_of(arguments, sides, reports)[-1]
+            self.assertEqual(speed["name"], "speed_over_eager")
+            self.assertEqual("floor" in speed, has_floor, (batch, seq_len))
 
     def test_the_comparison_with_pytorch_refuses_bad_arguments(self):
         script = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"

@@ -23,7 +23,8 @@ enum class StepComparison : std::uint8_t { None, Dtype, Batch };
 Report bench_step(const Config& config, int rounds);
 // Two kinds of steps in turns: float32 and bfloat16, or 1 sequence and 8.
 Report bench_step_comparison(Config config, StepComparison comparison, int rounds);
-// One step for each line of standard input; says "ready", then the seconds of each.
+// One step for each line of standard input; says "ready", then the seconds of each. IoError where
+// standard output does not take them.
 Report serve_steps(const Config& config);
 
 }  // namespace fsdptrain::tools

@@ -2,6 +2,8 @@
 
 namespace fsdptrain::tools {
 
+constexpr double kMiB = 1024.0 * 1024.0;
+
 // The largest resident memory of this process so far in bytes (VmHWM); 0 where the system does
 // not say.
 double peak_resident_bytes();

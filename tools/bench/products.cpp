@@ -11,7 +11,6 @@
 namespace fsdptrain::tools {
 namespace {
 
-constexpr std::int64_t kArenaFloats = 64 << 20;
 constexpr std::int64_t kAlignedFloats = kAlignment / sizeof(float);
 
 struct Linear {
@@ -20,15 +19,21 @@ struct Linear {
   std::int64_t out;
 };
 
+// How the results of a linear's products go on top of what is there.
+struct Betas {
+  double forward = 0;
+  double first_weight_gradient = 0;
+  double weight_gradient = 0;
+};
+
 void add_linear(std::vector<Product>& products, const Linear& linear, std::int64_t tokens,
-                std::int64_t count, bool is_head, bool bias) {
-  const double bias_beta = bias ? 1 : 0;
+                std::int64_t count, const Betas& betas) {
   products.push_back({linear.name,
                       ProductForm::Forward,
                       {tokens, linear.out, linear.in, false, true},
                       count,
-                      bias_beta,
-                      bias_beta});
+                      betas.forward,
+                      betas.forward});
   products.push_back({linear.name,
                       ProductForm::InputGradient,
                       {tokens, linear.in, linear.out, false, false},
@@ -39,8 +44,8 @@ void add_linear(std::vector<Product>& products, const Linear& linear, std::int64
                       ProductForm::WeightGradient,
                       {linear.out, linear.in, tokens, true, false},
                       count,
-                      0,
-                      is_head ? 1.0 : 0.0});
+                      betas.first_weight_gradient,
+                      betas.weight_gradient});
 }
 
 std::int64_t weight_numel(const Product& product) {
@@ -134,16 +139,21 @@ std::vector<Product> step_products(const ModelConfig& model, std::int64_t tokens
   for (const Linear& linear :
        {Linear{"c_attn", width, 3 * width}, Linear{"attn_proj", width, width},
         Linear{"c_fc", width, 4 * width}, Linear{"mlp_proj", 4 * width, width}}) {
-    add_linear(products, linear, tokens, model.num_layers, false, model.bias);
+    add_linear(products, linear, tokens, model.num_layers, {.forward = model.bias ? 1.0 : 0.0});
   }
   const std::int64_t chunk = std::min(tokens, ops::kHeadChunk);
-  add_linear(products, {"head", width, model.vocab_size}, chunk, tokens / chunk, true, false);
+  add_linear(products, {"head", width, model.vocab_size}, chunk, tokens / chunk,
+             {.weight_gradient = 1});
+  if (const std::int64_t tail = tokens % chunk; tail > 0) {
+    add_linear(products, {"head_tail", width, model.vocab_size}, tail, 1,
+               {.first_weight_gradient = 1, .weight_gradient = 1});
+  }
   return products;
 }
 
-ProductOperands::ProductOperands(const std::vector<Product>& products)
+ProductOperands::ProductOperands(const std::vector<Product>& products, std::int64_t arena_floats)
     : allocator_(Allocator::create(Device::cpu())),
-      arena_floats_(std::max(kArenaFloats, largest(products, weight_numel))),
+      arena_floats_(std::max(arena_floats, largest(products, weight_numel))),
       weights_(allocate_filled(*allocator_, arena_floats_)),
       gradients_(allocate_filled(*allocator_, arena_floats_)),
       left_(allocate_filled(*allocator_, largest(products, left_numel))),

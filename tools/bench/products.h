@@ -18,7 +18,8 @@ namespace fsdptrain::tools {
 enum class ProductForm : std::uint8_t { Forward, InputGradient, WeightGradient };
 
 struct Product {
-  // "c_attn", "attn_proj", "c_fc", "mlp_proj" or "head".
+  // "c_attn", "attn_proj", "c_fc", "mlp_proj", "head" or, for the head's last tokens where they
+  // fill no chunk, "head_tail".
   std::string name;
   ProductForm form = ProductForm::Forward;
   GemmShape shape;
@@ -28,7 +29,7 @@ struct Product {
   double first_beta = 0;
   double beta = 0;
 
-  bool is_head() const { return name == "head"; }
+  bool is_head() const { return name == "head" || name == "head_tail"; }
   // Of all `count` products.
   double flops() const;
 };
@@ -43,7 +44,11 @@ std::vector<Product> step_products(const ModelConfig& model, std::int64_t tokens
 // as those of layers do; activations stay where they are.
 class ProductOperands {
  public:
-  explicit ProductOperands(const std::vector<Product>& products);
+  static constexpr std::int64_t kArenaFloats = 64 << 20;
+
+  // Each arena has `arena_floats`, or what the largest weight takes.
+  explicit ProductOperands(const std::vector<Product>& products,
+                           std::int64_t arena_floats = kArenaFloats);
 
   struct Pointers {
     float* a;

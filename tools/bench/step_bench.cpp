@@ -1,9 +1,8 @@
-#include <algorithm>
-#include <cstdio>
-#include <fmt/format.h>
-#include <iostream>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/base/kernel_profile.h"
 #include "runtime/base/rank_context.h"
 #include "tools/bench/bench.h"
@@ -18,8 +17,6 @@
 namespace fsdptrain::tools {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
-
 std::int64_t tokens_of(const Config& config) {
   return config.train.micro_batch * config.train.seq_len;
 }
@@ -30,8 +27,10 @@ std::int64_t raw_allocations() {
 
 // Of the step that the demands on speed and memory are made for.
 bool is_step_of_record(const Config& config) {
-  return config.model.name == "gpt2-124m" && config.train.compute_dtype == "float32" &&
-         tokens_of(config) == 1024 && config.train.micro_batch == 1;
+  return config.model.name == "gpt2-124m" && config.model.dropout == 0 &&
+         config.train.compute_dtype == "float32" && config.train.recompute == "none" &&
+         tokens_of(config) == 1024 && config.train.micro_batch == 1 &&
+         config.optimizer.name == "adamw";
 }
 
 // Parameters, gradients and two moments; what a layer keeps of every token; the rest.
@@ -99,9 +98,8 @@ class StepBench {
   double peak_bytes_ = 0;
   KernelProfile profile_;
   std::vector<double> step_seconds_;
-  // By part of the step, the seconds of each step.
-  std::vector<std::string> part_names_;
-  std::vector<std::vector<double>> part_seconds_;
+  // Of each step of step_seconds_.
+  std::vector<std::vector<StepPart>> parts_;
   // Medians of the products of one step by the library; 0 where there is none.
   double linears_roof_ = 0;
   double head_roof_ = 0;
@@ -117,21 +115,15 @@ void StepBench::warm_up() {
 }
 
 double StepBench::run_measured_step() {
-  RankContext& context = current_context();
   const std::int64_t before = raw_allocations();
   profile_.reset();
-  context.profile = &profile_;
-  const double seconds = model_.run();
-  context.profile = nullptr;
-  raw_allocations_ += raw_allocations() - before;
-  std::size_t index = 0;
-  for (const StepPart& part : step_parts(profile_, seconds)) {
-    if (index == part_names_.size()) {
-      part_names_.emplace_back(part.name);
-      part_seconds_.emplace_back();
-    }
-    part_seconds_[index++].push_back(part.seconds);
+  double seconds = 0;
+  {
+    const ProfileGuard guard(profile_);
+    seconds = model_.run();
   }
+  raw_allocations_ += raw_allocations() - before;
+  parts_.push_back(step_parts(profile_, seconds));
   return seconds;
 }
 
@@ -158,6 +150,10 @@ void StepBench::measure(int rounds) {
   }
   const auto times = interleave("bench step", contestants, rounds);
   step_seconds_ = times[0];
+  // interleave() runs one round more, the first, which does not count.
+  check(parts_.size() == step_seconds_.size() + 1, "bench step: {} steps were measured, {} timed",
+        parts_.size(), step_seconds_.size());
+  parts_.erase(parts_.begin());
   if (has_library_gemm()) {
     linears_roof_ = median(times[1]);
     head_roof_ = median(times[2]);
@@ -192,9 +188,13 @@ void StepBench::report_memory() {
 
 void StepBench::report_parts() {
   const double step_seconds = median(step_seconds_);
-  for (std::size_t i = 0; i < part_names_.size(); ++i) {
-    const std::string& name = part_names_[i];
-    const double seconds = median(part_seconds_[i]);
+  for (std::size_t i = 0; i < parts_.front().size(); ++i) {
+    const std::string name(parts_.front()[i].name);
+    std::vector<double> samples;
+    for (const std::vector<StepPart>& parts : parts_) {
+      samples.push_back(parts[i].seconds);
+    }
+    const double seconds = median(samples);
     const double roof = name == "linears" ? linears_roof_ : name == "head" ? head_roof_ : 0;
     add("part_" + name, seconds, "s");
     if (has_library_gemm()) {
@@ -209,66 +209,6 @@ void StepBench::report_parts() {
 
 Report bench_step(const Config& config, int rounds) {
   return StepBench(config).run(rounds);
-}
-
-Report bench_step_comparison(Config config, StepComparison comparison, int rounds) {
-  const bool by_dtype = comparison == StepComparison::Dtype;
-  if (by_dtype) {
-    config.train.compute_dtype = "float32";
-  } else {
-    config.train.micro_batch = 1;
-  }
-  StepModel model(config);
-  std::optional<StepModel> other;
-  data::Batch other_batch;
-  if (by_dtype) {
-    Config changed = config;
-    changed.train.compute_dtype = "bfloat16";
-    other.emplace(changed);
-  } else {
-    other_batch = random_batch(8, config.train.seq_len, config.model.vocab_size);
-  }
-  const auto times =
-      interleave("bench step",
-                 {{"step", [&] { return model.run(); }},
-                  {"other", [&] { return other ? other->run() : model.run(other_batch); }}},
-                 rounds);
-  const double seconds = median(times[0]);
-  const double other_seconds = median(times[1]);
-  Report report = new_report("step");
-  if (by_dtype) {
-    report.figures = {{"float32_step", seconds, "s"},
-                      {"bfloat16_step", other_seconds, "s"},
-                      {"bfloat16_over_float32", seconds / other_seconds, "speed", 0.85}};
-  } else {
-    report.figures = {
-        {"step_1_sequence", seconds, "s"},
-        {"step_8_sequences", other_seconds, "s"},
-        {"time_per_sequence_8_over_1", other_seconds / 8 / seconds, "ratio", std::nullopt, 1.05}};
-  }
-  return report;
-}
-
-Report serve_steps(const Config& config) {
-  StepModel model(config);
-  model.run();
-  model.run();
-  const auto say = [](const std::string& line) {
-    std::fputs((line + "\n").c_str(), stdout);
-    std::fflush(stdout);
-  };
-  say("ready");
-  std::vector<double> seconds;
-  for (std::string line; std::getline(std::cin, line);) {
-    seconds.push_back(model.run());
-    say(fmt::format("{:.6f}", seconds.back()));
-  }
-  Report report = new_report("step");
-  if (!seconds.empty()) {
-    report.figures.push_back({"step", median(seconds), "s"});
-  }
-  report.figures.push_back({"peak_memory", peak_resident_bytes() / kMiB, "MiB"});
-  return report;
 }
 
 }  // namespace fsdptrain::tools

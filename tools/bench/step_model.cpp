@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
+#include "runtime/base/rank_context.h"
 #include "tools/bench/timing.h"
 #include "tools/train/from_config.h"
 
@@ -22,14 +23,16 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
 }
 
 StepModel::StepModel(const Config& config)
-    : model_(build_model(config.model)),
+    : model_(build_model(config)),
       parameters_(*model_, {.compute_dtype = compute_dtype(config.train),
                             .seed = static_cast<std::uint64_t>(config.run.seed)}),
       optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
       step_(*model_, parameters_, *optimizer_, Device::cpu(),
             {.grad_clip = config.train.grad_clip}),
       batch_(random_batch(config.train.micro_batch, config.train.seq_len, config.model.vocab_size)),
-      lr_(config.optimizer.lr) {}
+      lr_(config.optimizer.lr) {
+  current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
+}
 
 double StepModel::run(const data::Batch& batch) {
   const Stopwatch stopwatch;
@@ -38,14 +41,6 @@ double StepModel::run(const data::Batch& batch) {
   const double loss = result.loss.item();
   check(std::isfinite(loss), "bench: step {} gave the loss {}", steps_, loss);
   return seconds;
-}
-
-std::int64_t StepModel::num_parameters() const {
-  std::int64_t numel = 0;
-  for (const auto& parameter : parameters_.named()) {
-    numel += parameter.values.numel();
-  }
-  return numel;
 }
 
 }  // namespace fsdptrain::tools

@@ -13,7 +13,9 @@
 
 namespace fsdptrain::tools {
 
-// A configured model in training on random tokens that lie in memory: steps of one micro-batch.
+// A configured model in training on random tokens that lie in memory: steps of one micro-batch,
+// by the optimizer at its peak learning rate. Reads the sections model and optimizer, run.seed and,
+// of train, micro_batch, seq_len, compute_dtype, recompute and grad_clip.
 class StepModel {
  public:
   explicit StepModel(const Config& config);
@@ -22,7 +24,7 @@ class StepModel {
   double run() { return run(batch_); }
   double run(const data::Batch& batch);
 
-  std::int64_t num_parameters() const;
+  std::int64_t num_parameters() const { return parameters_.num_parameters(); }
 
  private:
   std::unique_ptr<models::Decoder> model_;

@@ -36,12 +36,12 @@ constexpr Kernel kKernels[] = {
 constexpr std::string_view kParts[] = {"attention", "head",      "linears",  "elementwise",
                                        "norm",      "optimizer", "embedding"};
 
+}  // namespace
+
 std::string_view part_of(std::string_view kernel) {
   const auto* const found = std::ranges::find(kKernels, kernel, &Kernel::name);
   return found == std::end(kKernels) ? "other" : found->part;
 }
-
-}  // namespace
 
 std::vector<StepPart> step_parts(const KernelProfile& profile, double seconds) {
   std::vector<StepPart> parts;

@@ -13,6 +13,9 @@ struct StepPart {
   double seconds = 0;
 };
 
+// The part that a kernel, or an op with a scope of its own, belongs to; "other" for unknown ones.
+std::string_view part_of(std::string_view kernel);
+
 // The parts in the order in which they are reported: attention, head, linears, elementwise, norm,
 // optimizer, embedding, and other, which is what of `seconds` no kernel accounts for and kernels
 // of no part.

@@ -6,18 +6,30 @@
 #include "runtime/optim/sgd.h"
 
 namespace fsdptrain::tools {
+namespace {
 
-std::unique_ptr<models::Decoder> build_model(const ModelConfig& config) {
+nn::Recompute recompute_policy(const TrainConfig& config) {
+  return config.recompute == "full"        ? nn::Recompute::Full
+         : config.recompute == "selective" ? nn::Recompute::Selective
+                                           : nn::Recompute::None;
+}
+
+}  // namespace
+
+std::unique_ptr<models::Decoder> build_model(const Config& config) {
+  const ModelConfig& model = config.model;
   // A member's name has set its sizes already (model_presets.h).
   models::Gpt2Config gpt2;
-  gpt2.num_layers = config.num_layers;
-  gpt2.num_heads = config.num_heads;
-  gpt2.embed_dim = config.embed_dim;
-  gpt2.vocab_size = config.vocab_size;
-  gpt2.max_seq_len = config.max_seq_len;
-  gpt2.bias = config.bias;
-  gpt2.dropout = config.dropout;
-  return std::make_unique<models::Gpt2>(gpt2);
+  gpt2.num_layers = model.num_layers;
+  gpt2.num_heads = model.num_heads;
+  gpt2.embed_dim = model.embed_dim;
+  gpt2.vocab_size = model.vocab_size;
+  gpt2.max_seq_len = model.max_seq_len;
+  gpt2.bias = model.bias;
+  gpt2.dropout = model.dropout;
+  auto decoder = std::make_unique<models::Gpt2>(gpt2);
+  decoder->set_block_recompute(recompute_policy(config.train));
+  return decoder;
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -50,12 +62,6 @@ optim::LrSchedule build_schedule(const Config& config) {
 
 DType compute_dtype(const TrainConfig& config) {
   return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
-}
-
-nn::Recompute recompute_policy(const TrainConfig& config) {
-  return config.recompute == "full"        ? nn::Recompute::Full
-         : config.recompute == "selective" ? nn::Recompute::Selective
-                                           : nn::Recompute::None;
 }
 
 }  // namespace fsdptrain::tools

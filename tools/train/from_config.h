@@ -13,8 +13,8 @@
 // From configuration to objects: the one place that knows both.
 namespace fsdptrain::tools {
 
-// On meta, without memory.
-std::unique_ptr<models::Decoder> build_model(const ModelConfig& config);
+// The model, whose blocks recompute as train.recompute says; on meta, without memory.
+std::unique_ptr<models::Decoder> build_model(const Config& config);
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                   const std::vector<nn::FlatChunk>& chunks);
@@ -22,7 +22,5 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
 optim::LrSchedule build_schedule(const Config& config);
 
 DType compute_dtype(const TrainConfig& config);
-
-nn::Recompute recompute_policy(const TrainConfig& config);
 
 }  // namespace fsdptrain::tools

@@ -97,7 +97,7 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
       loader_(training_, {.seed = static_cast<std::uint64_t>(config.run.seed),
                           .global_batch = config.train.global_batch,
                           .micro_batch = config.train.micro_batch}),
-      model_(build_model(config.model)),
+      model_(build_model(config)),
       parameters_(*model_, {.device = Device::cpu(),
                             .compute_dtype = compute_dtype(config.train),
                             .seed = static_cast<std::uint64_t>(config.run.seed)}),
@@ -107,7 +107,6 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
             {.grad_clip = config.train.grad_clip}),
       folder_(RunFolder::create(config)),
       metrics_(folder_.metrics()) {
-  model_->set_block_recompute(recompute_policy(config.train));
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
 }
 
@@ -124,15 +123,11 @@ void Trainer::print_line(const std::string& line) {
 }
 
 int Trainer::run() {
-  std::int64_t numel = 0;
-  for (const auto& parameter : parameters_.named()) {
-    numel += parameter.values.numel();
-  }
   print_line(
       fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
                   "{} threads",
-                  config_.model.name, static_cast<double>(numel) * 1e-6, split_.train.size(),
-                  split_.validation.size(), name_of(current_context().isa()),
+                  config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
+                  split_.train.size(), split_.validation.size(), name_of(current_context().isa()),
                   current_context().pool().threads()));
   start_ = Clock::now();
   interval_ = {};

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/autograd/engine.h"
+#include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
@@ -13,19 +14,6 @@
 #include "runtime/ops/matmul.h"
 
 using namespace fsdptrain;
-
-namespace {
-
-// Measures the bound context for the lifetime of the guard.
-class ProfileGuard {
- public:
-  explicit ProfileGuard(KernelProfile& profile) { current_context().profile = &profile; }
-  ProfileGuard(const ProfileGuard&) = delete;
-  ProfileGuard& operator=(const ProfileGuard&) = delete;
-  ~ProfileGuard() { current_context().profile = nullptr; }
-};
-
-}  // namespace
 
 TEST_SUITE("base/kernel_profile") {
   TEST_CASE("the outermost scope takes the time of those in it") {
@@ -56,6 +44,22 @@ TEST_SUITE("base/kernel_profile") {
     CHECK(profile.entries().at("matmul").scopes == 1);
     CHECK(profile.entries().at("elementwise").scopes == 2);
     CHECK(profile.entries().at("matmul").seconds > 0);
+  }
+
+  TEST_CASE("a guard gives back the profile before it, an error thrown or not") {
+    KernelProfile outer;
+    KernelProfile inner;
+    {
+      const ProfileGuard guard(outer);
+      try {
+        const ProfileGuard nested(inner);
+        CHECK(current_context().profile == &inner);
+        fail("planted");
+      } catch (const Error&) {
+        CHECK(current_context().profile == &outer);
+      }
+    }
+    CHECK(current_context().profile == nullptr);
   }
 
   TEST_CASE("the products of the head belong to the head, in forward and in backward") {

@@ -120,6 +120,12 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK(segment_of(owner, "q").decay);
   }
 
+  TEST_CASE("all parameters count, frozen ones too, and no gaps") {
+    Net net;
+    const FlatParameters owner(net, {});
+    CHECK(owner.num_parameters() == 5 * 7 + 7 + 6 * 7 + 6 + 13);
+  }
+
   TEST_CASE("gradients are written into the flat buffer, and gaps stay zero over steps") {
     Net net;
     FlatParameters owner(net, {});
