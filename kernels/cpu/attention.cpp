@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/tile_product.h"
 #include "kernels/functors/element.h"
+#include "kernels/functors/online_softmax.h"
 
 // Tiles of 64 queries and up to 64 keys. Scores are held with keys as rows and queries as columns
 // (scores_KQ), so that maxima and sums over keys run down the lanes and no key is ever transposed.
@@ -160,10 +161,10 @@ FSDPTRAIN_HOST_DEVICE void add_over_queries(const BlockPair<T>& pair, T* out_KD,
       });
 }
 
-// The state of an online softmax for a block of queries (Milakov and Gimelshein, arXiv
-// 1805.02867): over the keys so far, the largest score and the sum of exp(score - maximum).
+// An OnlineSoftmax for each query of a block, with the queries down the lanes: over the keys so
+// far, the largest score and the sum of exp(score - maximum).
 template <class T>
-struct OnlineSoftmax {
+struct BlockSoftmax {
   T maximum[kBlock];
   T sum[kBlock];
 
@@ -190,8 +191,7 @@ struct OnlineSoftmax {
     T shift[kBlock];
     T tile_sum[kBlock];
     for (std::int64_t query = 0; query < kBlock; ++query) {
-      // A query that has seen no key yet: any finite value keeps exp(-infinity) at 0.
-      shift[query] = largest[query] == -kInfinityOf<T> ? T(0) : largest[query];
+      shift[query] = softmax_shift(largest[query]);
       correction[query] = math::exp(maximum[query] - shift[query]);
       maximum[query] = largest[query];
       tile_sum[query] = T(0);
@@ -245,7 +245,7 @@ FSDPTRAIN_HOST_DEVICE void forward_blocks(const AttentionForward& args, const At
   // One of each for every block of queries.
   T* const queries_DQ = scores_KQ + kBlock * kBlock;
   T* const outs_QD = queries_DQ + kAttentionForwardBlocks * tile;
-  OnlineSoftmax<T> softmax[kAttentionForwardBlocks];
+  BlockSoftmax<T> softmax[kAttentionForwardBlocks];
   const auto q = head_of<const E>(args.q_BTHD, batch, head);
   const auto k = head_of<const E>(args.k_BSHD, batch, head);
   const auto v = head_of<const E>(args.v_BSHD, batch, head);
@@ -296,7 +296,7 @@ FSDPTRAIN_HOST_DEVICE void forward_blocks(const AttentionForward& args, const At
   T* const log_sum_exp_T = static_cast<T*>(log_sum_exps.data) + batch * log_sum_exps.strides[0] +
                            head * log_sum_exps.strides[1];
   for (std::int64_t query = begin; query < end; ++query) {
-    const OnlineSoftmax<T>& state = softmax[(query - begin) / kBlock];
+    const BlockSoftmax<T>& state = softmax[(query - begin) / kBlock];
     const std::int64_t lane = (query - begin) % kBlock;
     const T sum = state.sum[lane];
     const T factor = sum == T(0) ? T(0) : T(1) / sum;
