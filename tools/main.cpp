@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
 #include <new>
@@ -53,6 +54,8 @@ std::string choices_of(const CLI::App& app) {
 }
 
 int run(int argc, char** argv) {
+  // A file beyond `ulimit -f` is then an error of the write, which has a text and cleans up.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Trains transformer language models.", "fsdptrain");
   app.footer(kFooter);
   app.require_subcommand(1);

@@ -1,6 +1,5 @@
 #include "runtime/autograd/engine.h"
 
-#include <algorithm>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -73,11 +72,9 @@ bool is_terminal(const Meta& meta) {
   return meta.producer == nullptr;
 }
 
-// A hook may add others to the same tensor: they run from the next pass on.
+// A hook may add others to the same tensor, or take some away: that counts from the next pass on.
 void run_hooks(const std::vector<std::function<void()>>& hooks) {
-  const std::size_t num_hooks = hooks.size();
-  for (std::size_t i = 0; i < std::min(num_hooks, hooks.size()); ++i) {
-    const std::function<void()> hook = hooks[i];
+  for (const auto& hook : std::vector(hooks)) {
     hook();
   }
 }
@@ -128,9 +125,10 @@ void Pass::count_edges(Meta* root) {
 }
 
 BackwardStats Pass::run(const Tensor& root, const BackwardOptions& options) {
-  Meta* const start = root.autograd_meta().get();
-  count_edges(start);
-  deliver({root.autograd_meta(), {}}, options.grad_output, false);
+  // Holds the graph: a hook may drop the caller's last handle of it.
+  const std::shared_ptr<Meta> start = root.autograd_meta();
+  count_edges(start.get());
+  deliver({start, {}}, options.grad_output, false);
   while (!ready_.empty()) {
     Meta* const meta = ready_.top();
     ready_.pop();

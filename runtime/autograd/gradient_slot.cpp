@@ -34,13 +34,14 @@ void SlotView::abandon(const GradientTarget& target) const {
   }
 }
 
-bool SlotView::ahead() const {
-  return std::ranges::any_of(slots, [](const auto& slot) { return slot->ahead; });
+std::uint64_t SlotView::ahead() const {
+  const auto found = std::ranges::find_if(slots, [](const auto& slot) { return slot->ahead != 0; });
+  return found == slots.end() ? 0 : (*found)->ahead;
 }
 
-void SlotView::set_ahead(bool ahead) const {
+void SlotView::set_ahead(std::uint64_t forward) const {
   for (const auto& slot : slots) {
-    slot->ahead = ahead;
+    slot->ahead = forward;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace fsdptrain::autograd {
 struct GradientSlot {
   Tensor buffer;
   bool written = false;
-  // Holds a gradient that a forward wrote and whose backward is still to come.
-  bool ahead = false;
+  // The number of the forward that wrote a gradient whose backward is still to come; 0: none.
+  std::uint64_t ahead = 0;
 };
 
 // What a backward closure writes a gradient to.
@@ -37,8 +38,8 @@ struct SlotView {
   // After a write to an open `target` that failed: what was to be replaced is unwritten again.
   void abandon(const GradientTarget& target) const;
 
-  bool ahead() const;
-  void set_ahead(bool ahead) const;
+  std::uint64_t ahead() const;
+  void set_ahead(std::uint64_t forward) const;
 };
 
 }  // namespace fsdptrain::autograd

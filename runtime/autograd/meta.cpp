@@ -25,7 +25,7 @@ Tensor gradient_of(const Meta& leaf) {
 
 void clear_gradient(Meta& leaf) {
   leaf.grad = Tensor();
-  set_gradient_ahead(leaf, false);
+  set_gradient_ahead(leaf, 0);
   if (leaf.slot) {
     for (const auto& slot : leaf.slot->slots) {
       slot->written = false;
@@ -33,15 +33,15 @@ void clear_gradient(Meta& leaf) {
   }
 }
 
-bool gradient_ahead(const Meta& meta) {
+std::uint64_t gradient_ahead(const Meta& meta) {
   return meta.slot ? meta.slot->ahead() : meta.gradient_ahead;
 }
 
-void set_gradient_ahead(Meta& meta, bool ahead) {
+void set_gradient_ahead(Meta& meta, std::uint64_t forward) {
   if (meta.slot) {
-    meta.slot->set_ahead(ahead);
+    meta.slot->set_ahead(forward);
   } else {
-    meta.gradient_ahead = ahead;
+    meta.gradient_ahead = forward;
   }
 }
 

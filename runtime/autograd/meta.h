@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,7 +32,7 @@ struct Meta {
   std::optional<SlotView> slot;
   Tensor grad;
   // Of a tensor without slot: what GradientSlot::ahead is for the others.
-  bool gradient_ahead = false;
+  std::uint64_t gradient_ahead = 0;
   // None for tensors that no owner keeps.
   OwnerRef owner;
 
@@ -50,8 +51,9 @@ MemoryCategory gradient_category(const Meta& meta);
 Tensor gradient_of(const Meta& leaf);
 void clear_gradient(Meta& leaf);
 
-// Whether a forward computed a gradient of this tensor whose backward is still to come.
-bool gradient_ahead(const Meta& meta);
-void set_gradient_ahead(Meta& meta, bool ahead);
+// The number of the forward that computed a gradient of this tensor whose backward is still to
+// come; 0: none.
+std::uint64_t gradient_ahead(const Meta& meta);
+void set_gradient_ahead(Meta& meta, std::uint64_t forward);
 
 }  // namespace fsdptrain::autograd

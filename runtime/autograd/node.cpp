@@ -101,6 +101,7 @@ Tensor record_view(std::string_view op, const Tensor& base,
   Tensor output = view(base.detach());
   const std::shared_ptr<Meta>& meta = base.autograd_meta();
   if (!grad_enabled() || !meta) {
+    note_read({base});
     return output;
   }
   if (!meta->slot) {

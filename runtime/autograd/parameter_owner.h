@@ -77,8 +77,8 @@ class ParameterOwner {
   // The innermost run of the unit's forward under way; id 0 outside of any. A replay (recompute.h)
   // is no run: it records no edges.
   Invocation current_invocation() const { return {life_, open_.empty() ? 0 : open_.back()}; }
-  void begin_invocation() { open_.push_back(++last_invocation_); }
-  void end_invocation() { open_.pop_back(); }
+  void begin_invocation();
+  void end_invocation();
 
  private:
   OwnerRef life_;

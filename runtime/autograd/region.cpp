@@ -60,6 +60,15 @@ std::shared_ptr<Node> make_replay_producer() {
   return node;
 }
 
+// Calls fn(region) for every region whose forward is under way.
+template <class Fn>
+void for_recording(const Fn& fn) {
+  for (const RegionFrame* frame = current_context().autograd.region;
+       frame != nullptr && frame->mode == RegionMode::Record; frame = frame->outer) {
+    fn(frame->region);
+  }
+}
+
 void name_saved_here(std::string_view op) {
   if (const RegionFrame* const frame = current_context().autograd.region) {
     frame->region.name_saved(frame->mode, op);
@@ -85,6 +94,9 @@ Region::Region(const std::vector<Tensor>& inputs, RegionBody body, RecomputeOpti
       saved.leaf = saved.has_history ? nullptr : input.autograd_meta();
     }
   }
+  for (const ParameterOwner* const owner : current_context().autograd.open_owners) {
+    note_owner(*owner);
+  }
   name_saved_here(kRegion);
 }
 
@@ -97,6 +109,11 @@ std::vector<Tensor> Region::run(const std::vector<Tensor>& inputs) {
   }
   const FrameGuard inside(&frame);
   std::vector<Tensor> outputs = body_(inputs);
+  for (Constant& constant : constants_) {
+    if (const auto storage = constant.storage.lock()) {
+      constant.version = storage->version();
+    }
+  }
   state_ = State::Ready;
   return outputs;
 }
@@ -108,9 +125,7 @@ void Region::replay() {
   const std::shared_ptr<Node> producer = make_replay_producer();
   try {
     const std::vector<Tensor> inputs = inputs_again(producer);
-    for (const Leaf& leaf : leaves_) {
-      leaf.values.get();
-    }
+    check_unchanged();
     state_ = State::Replaying;
     replay_body(inputs, producer);
     state_ = State::Ready;
@@ -203,13 +218,39 @@ void Region::name_saved(RegionMode mode, std::string_view op) {
   }
 }
 
-void Region::note_leaves(const std::vector<Tensor>& inputs) {
+void Region::note_read(const std::vector<Tensor>& inputs) {
   for (const Tensor& input : inputs) {
     const auto& meta = input.autograd_meta();
-    if (meta && meta->producer == nullptr &&
-        std::ranges::find(leaves_, meta, &Leaf::meta) == leaves_.end()) {
+    if (input.defined() && !meta) {
+      constants_.push_back({input.storage(), input.shape(), input.storage()->version()});
+    } else if (meta && meta->producer == nullptr &&
+               std::ranges::find(leaves_, meta, &Leaf::meta) == leaves_.end()) {
       leaves_.push_back({meta, SavedTensor::holding(input)});
     }
+  }
+}
+
+void Region::note_owner(const ParameterOwner& owner) {
+  owners_.push_back({owner.reference(), owner.epoch()});
+}
+
+void Region::check_unchanged() const {
+  for (const auto& [owner, epoch] : owners_) {
+    const std::uint64_t now = owner.of("of a recomputed region").epoch();
+    check<AutogradError>(now == epoch,
+                         "parameters were changed between forward and backward (parameter epoch "
+                         "{} then, {} now): run the backward before the optimizer step",
+                         epoch, now);
+  }
+  for (const Leaf& leaf : leaves_) {
+    leaf.values.get();
+  }
+  for (const Constant& constant : constants_) {
+    const auto storage = constant.storage.lock();
+    check<AutogradError>(!storage || storage->version() == constant.version,
+                         "a tensor of shape {} that the region reads was changed in place between "
+                         "forward and backward (version {} then, {} now)",
+                         constant.shape, constant.version, storage ? storage->version() : 0);
   }
 }
 
@@ -250,10 +291,15 @@ std::shared_ptr<Cell> save_in_region(const Tensor& tensor) {
 
 void note_recorded(std::string_view op, const std::vector<Tensor>& inputs) {
   name_saved_here(op);
-  for (const RegionFrame* frame = current_context().autograd.region;
-       frame != nullptr && frame->mode == RegionMode::Record; frame = frame->outer) {
-    frame->region.note_leaves(inputs);
-  }
+  note_read(inputs);
+}
+
+void note_read(const std::vector<Tensor>& inputs) {
+  for_recording([&](Region& region) { region.note_read(inputs); });
+}
+
+void note_owner(const ParameterOwner& owner) {
+  for_recording([&](Region& region) { region.note_owner(owner); });
 }
 
 std::shared_ptr<Node> replay_producer() {

@@ -67,8 +67,9 @@ class Region : public std::enable_shared_from_this<Region> {
   std::shared_ptr<Cell> save(RegionMode mode, const Tensor& tensor);
   // `op` made the tensors that were saved since the last call.
   void name_saved(RegionMode mode, std::string_view op);
-  // Remembers parameters and leaves among an op's inputs: they must not change before a replay.
-  void note_leaves(const std::vector<Tensor>& inputs);
+  // Remembers what an op reads that the region did not make: it must not change before a replay.
+  void note_read(const std::vector<Tensor>& inputs);
+  void note_owner(const ParameterOwner& owner);
 
   bool keeps(std::string_view op) const;
   // `frame` is the region's own, in its forward or a discarded one.
@@ -92,6 +93,16 @@ class Region : public std::enable_shared_from_this<Region> {
     std::shared_ptr<Meta> meta;
     SavedTensor values;
   };
+  // A tensor without history that the body read: made by the body, and gone, or from outside.
+  struct Constant {
+    std::weak_ptr<Storage> storage;
+    Shape shape;
+    std::uint64_t version;
+  };
+  struct OwnerEpoch {
+    OwnerRef owner;
+    std::uint64_t epoch;
+  };
   struct Input {
     SavedTensor values;
     // Its metadata if it is a leaf. That of others would keep the graph above the region alive.
@@ -100,6 +111,7 @@ class Region : public std::enable_shared_from_this<Region> {
   };
   enum class State { Forward, Ready, Replaying };
 
+  void check_unchanged() const;
   std::vector<Tensor> inputs_again(const std::shared_ptr<Node>& producer) const;
   void replay_body(const std::vector<Tensor>& inputs, const std::shared_ptr<Node>& producer);
 
@@ -109,6 +121,8 @@ class Region : public std::enable_shared_from_this<Region> {
   State state_ = State::Forward;
   std::vector<Input> inputs_;
   std::vector<Leaf> leaves_;
+  std::vector<Constant> constants_;
+  std::vector<OwnerEpoch> owners_;
   std::vector<Saved> saved_;
   std::vector<Kept> kept_;
   // How far the run under way has come.
@@ -122,6 +136,12 @@ std::shared_ptr<Cell> save_in_region(const Tensor& tensor);
 
 // For record(), first thing: an op is about to be recorded.
 void note_recorded(std::string_view op, const std::vector<Tensor>& inputs);
+
+// For what reads tensors and records nothing.
+void note_read(const std::vector<Tensor>& inputs);
+
+// For owners: a forward of their unit begins.
+void note_owner(const ParameterOwner& owner);
 
 // The producer that record() gives its output instead of a node; null where it makes one.
 std::shared_ptr<Node> replay_producer();

@@ -17,6 +17,7 @@
 namespace fsdptrain {
 
 namespace autograd {
+class ParameterOwner;
 class Pass;
 class Region;
 struct RegionFrame;
@@ -35,10 +36,14 @@ struct AutogradState {
   bool grad_enabled = true;
   // Numbers nodes in order of creation.
   std::uint64_t next_sequence = 0;
+  // Numbers the forwards that compute a gradient ahead of their backward.
+  std::uint64_t last_gradient_ahead = 0;
   // The backward pass under way, null outside one; owned by the engine's stack frame.
   autograd::Pass* pass = nullptr;
   // The innermost recomputed region that runs, null outside of any; owned by its stack frame.
   autograd::RegionFrame* region = nullptr;
+  // Owners whose units' forwards are under way, innermost last.
+  std::vector<autograd::ParameterOwner*> open_owners;
   // Regions that the pass under way has replayed.
   std::vector<std::weak_ptr<autograd::Region>> replayed;
 };

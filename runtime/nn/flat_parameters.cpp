@@ -182,7 +182,7 @@ std::int64_t FlatParameters::num_parameters() const {
 void FlatParameters::zero_grad() {
   for (const auto& slot : slots_) {
     slot->written = false;
-    slot->ahead = false;
+    slot->ahead = 0;
   }
 }
 

@@ -35,10 +35,12 @@ Module::Tensors Module::through_hooks(Tensors inputs,
     options.keep = {kKeptBySelective.begin(), kKeptBySelective.end()};
   }
   const auto run_as_now = [this, life = std::weak_ptr(life_), modes = training_modes(),
-                           body](const Tensors& region_inputs) {
+                           hooks_version = hooks_version_, body](const Tensors& region_inputs) {
     check<AutogradError>(!life.expired(), "the module is gone: it must live until the backward");
     check<AutogradError>(modes == training_modes(),
                          "the training mode was changed between forward and backward");
+    check<AutogradError>(hooks_version == hooks_version_,
+                         "hooks were added or removed between forward and backward");
     return run_hooks(region_inputs, body);
   };
   return autograd::recomputed(inputs, run_as_now, std::move(options));
@@ -82,7 +84,13 @@ Module::Tensors Module::run_hooks(Tensors inputs,
   }
 }
 
+void Module::add_hooks(Hooks hooks) {
+  hooks_.push_back(std::move(hooks));
+  ++hooks_version_;
+}
+
 void Module::remove_hooks(const void* owner) {
+  ++hooks_version_;
   std::erase_if(hooks_, [owner](const Hooks& hooks) { return hooks.owner == owner; });
 }
 

@@ -60,7 +60,7 @@ class Module {
 
   // Pre-forward hooks run in order of addition, the others in reverse. Neither is called while the
   // module runs.
-  void add_hooks(Hooks hooks) { hooks_.push_back(std::move(hooks)); }
+  void add_hooks(Hooks hooks);
   void remove_hooks(const void* owner);
 
   bool training() const { return training_; }
@@ -95,6 +95,8 @@ class Module {
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::vector<std::string>> adjacent_;
   std::vector<Hooks> hooks_;
+  // Counts changes of hooks_.
+  std::uint64_t hooks_version_ = 0;
 };
 
 }  // namespace fsdptrain::nn

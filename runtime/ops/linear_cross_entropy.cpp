@@ -165,7 +165,7 @@ class GradientAhead {
     if (meta_ == nullptr) {
       return;
     }
-    check<AutogradError>(!autograd::gradient_ahead(*meta_),
+    check<AutogradError>(autograd::gradient_ahead(*meta_) == 0,
                          "linear_cross_entropy: with its gradient in forward, the weight of shape "
                          "{} must see the backward of one forward, or zero_grad(), before the "
                          "next forward",
@@ -174,7 +174,8 @@ class GradientAhead {
         meta_->slot
             ? meta_->slot->open()
             : GradientTarget{Tensor::empty(weight.shape(), weight.dtype(), weight.device()), false};
-    autograd::set_gradient_ahead(*meta_, true);
+    number_ = ++current_context().autograd.last_gradient_ahead;
+    autograd::set_gradient_ahead(*meta_, number_);
   }
   GradientAhead(const GradientAhead&) = delete;
   GradientAhead& operator=(const GradientAhead&) = delete;
@@ -182,7 +183,7 @@ class GradientAhead {
     if (meta_ == nullptr || completed_) {
       return;
     }
-    autograd::set_gradient_ahead(*meta_, false);
+    autograd::set_gradient_ahead(*meta_, 0);
     if (meta_->slot) {
       meta_->slot->abandon(target_);
     }
@@ -192,11 +193,14 @@ class GradientAhead {
   const GradientTarget& target() const { return target_; }
   // The gradient where it is a tensor of its own and not in a slot; else undefined.
   Tensor apart() const { return wanted() && !meta_->slot ? target_.destination : Tensor(); }
+  // Tells this forward from others of the same weight.
+  std::uint64_t number() const { return number_; }
   void complete() { completed_ = true; }
 
  private:
   autograd::Meta* meta_;
   GradientTarget target_;
+  std::uint64_t number_ = 0;
   bool completed_ = false;
 };
 
@@ -233,7 +237,7 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
   }
   Tensor loss = record(
       "linear_cross_entropy", scaled_total(losses, loss_scale), {hidden, weight},
-      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(ahead.apart()),
+      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(ahead.apart()), number = ahead.number(),
        meta = std::weak_ptr(weight.autograd_meta())](const Tensor& dloss,
                                                      GradientSink&) -> Gradients {
         if (dloss.device().type == DeviceType::Cpu) {
@@ -244,12 +248,12 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
                                dloss.item());
         }
         if (const auto weight_meta = meta.lock()) {
-          check<AutogradError>(autograd::gradient_ahead(*weight_meta),
+          check<AutogradError>(autograd::gradient_ahead(*weight_meta) == number,
                                "linear_cross_entropy: with its gradient in forward, one backward "
                                "is all there is, and zero_grad() does not come before it: the "
                                "gradient of the weight of shape {} is gone",
                                weight_meta->shape);
-          autograd::set_gradient_ahead(*weight_meta, false);
+          autograd::set_gradient_ahead(*weight_meta, 0);
         }
         return {dhidden.get(), dweight.get()};
       });

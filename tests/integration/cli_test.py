@@ -7,12 +7,14 @@ import math
 import os
 import pathlib
 import re
+import resource
 import signal
 import struct
 import subprocess
 import unittest
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
+
 
 class General(CliTest):
     def test_help_teaches_at_every_level(self):
@@ -118,6 +120,13 @@ class Prepare(CliTest):
                          "text.txt", "--output", "")
         self.check_error(REFUSED, "--output text.txt: is part of the text", "data", "prepare",
                          "--text", "text.txt", "--output", "text.txt")
+
+    def test_a_limit_on_file_sizes_is_an_error_and_leaves_nothing_behind(self):
+        self.write("text.txt", b"word " * 2000)
+        self.check_error(
+            FAILED, "File too large", "data", "prepare", "--text", "text.txt", "--output", "out.tok",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["text.txt"])
 
     def test_a_full_disk_is_named_and_leaves_nothing_behind(self):
         self.write("text.txt", b"x" * 200_000)

@@ -10,6 +10,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/inplace.h"
 #include "runtime/ops/reduction.h"
@@ -428,6 +429,33 @@ TEST_SUITE("runtime/autograd/engine") {
     CHECK(x.grad().to_vector() == Values{2, 4});
     autograd::backward(x, {.grad_output = Tensor::of({1, 1}, DType::Float64)});
     CHECK(x.grad().to_vector() == Values{3, 5});
+  }
+
+  TEST_CASE("a hook may drop the last handle of the root") {
+    Tensor a = Tensor::of({2, 3});
+    a.set_requires_grad(true);
+    Tensor root = ops::sum(ops::multiply(ops::exp(a), a));
+    a.autograd_meta()->post_accumulate_hooks.emplace_back([&] { root = Tensor(); });
+    root.autograd_meta()->pre_backward_hooks.emplace_back([&] { root = Tensor(); });
+    autograd::backward(root);
+    CHECK_FALSE(root.defined());
+    CHECK(a.grad().defined());
+  }
+
+  TEST_CASE("a hook that takes itself away keeps no other from running") {
+    Tensor a = Tensor::of({2});
+    a.set_requires_grad(true);
+    auto& hooks = a.autograd_meta()->post_accumulate_hooks;
+    std::vector<int> ran;
+    hooks.emplace_back([&] {
+      ran.push_back(1);
+      hooks.erase(hooks.begin());
+    });
+    hooks.emplace_back([&] { ran.push_back(2); });
+    hooks.emplace_back([&] { ran.push_back(3); });
+    autograd::backward(ops::square(a));
+    autograd::backward(ops::square(a));
+    CHECK(ran == std::vector<int>{1, 2, 3, 2, 3});
   }
 }
 
