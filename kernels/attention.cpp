@@ -35,7 +35,7 @@ void attention_backward(const Launch& launch, const AttentionBackward& args) {
                        attention_backward_scratch(round_up(args.k_BSHD.sizes[1], kAttentionBlock),
                                                   round_up(q.sizes[3], attention_pad(launch.isa))),
                        q);
-  run_on(launch, "attention",
+  run_on(launch, "attention_backward",
          [&]<Isa isa>() { cpu::attention_backward<isa>(launch, args, scratch.data()); });
 }
 

@@ -11,12 +11,12 @@ void cross_entropy_forward(const Launch& launch, const CrossEntropyForward& args
 }
 
 void cross_entropy_backward(const Launch& launch, const CrossEntropyBackward& args) {
-  run_on(launch, "cross_entropy",
+  run_on(launch, "cross_entropy_backward",
          [&]<Isa isa>() { cpu::cross_entropy_backward<isa>(launch, args); });
 }
 
 void cross_entropy_forward_backward(const Launch& launch, const CrossEntropyForwardBackward& args) {
-  run_on(launch, "cross_entropy",
+  run_on(launch, "cross_entropy_forward_backward",
          [&]<Isa isa>() { cpu::cross_entropy_forward_backward<isa>(launch, args); });
 }
 

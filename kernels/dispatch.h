@@ -8,9 +8,9 @@
 
 namespace fsdptrain::kernels {
 
-// The one switch over devices, but for map()'s. On the CPU it calls fn.template operator()<isa>()
-// with the variant of the launch; meta launches nothing; on CUDA, for kernels that are not
-// written for it yet, DeviceError naming `op`.
+// The one switch over devices beside that of map() (elementwise.h). `op` names the entry, in a
+// profile and in errors. On the CPU it calls fn.template operator()<isa>() with the variant of the
+// launch; meta launches nothing; on CUDA, for kernels that are not written for it yet, DeviceError.
 template <class Fn>
 void run_on(const Launch& launch, const char* op, Fn&& fn) {
   const ProfileScope scope(launch.profile, op);

@@ -1,5 +1,6 @@
 #include "kernels/fma_peak.h"
 
+#include "kernels/cpu/fma_peak.h"
 #include "kernels/dispatch.h"
 
 namespace fsdptrain::kernels {

@@ -7,12 +7,6 @@
 // The roof of all arithmetic: multiply-and-add in registers, as math::fma of the variant does it.
 namespace fsdptrain::kernels {
 
-namespace cpu {
-template <Isa isa>
-std::int64_t fma_work(const Launch& launch, float* sums, std::int64_t tasks,
-                      std::int64_t iterations);
-}  // namespace cpu
-
 // Runs `tasks` tasks of `iterations` rounds of independent float32 multiply-adds on the threads
 // of the launch; returns the number of operations, two to a multiply-add. `sums`: `tasks` floats
 // that hold what was computed, so that it is computed.

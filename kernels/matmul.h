@@ -4,9 +4,11 @@
 
 #include "runtime/base/view.h"
 
-// Matrix products. The work is cut into output tiles whose size follows from the shape and the
-// ISA variant alone, so that the bits are the same for any number of threads; one thread
-// multiplies a tile through oneDNN (float32) or Eigen (float64, and float32 where the build says
+// Matrix products. The work is cut into output tiles whose size follows from the shape, the layout
+// of the left operand (rows or columns together) and the ISA variant alone, so that the bits are
+// the same for any number of threads. A transposed view and a dense copy of it hold the same
+// numbers in other layouts: their products may differ in the last bits. One thread multiplies a
+// tile through oneDNN (float32) or Eigen (float64, and float32 where the build says
 // FSDPTRAIN_GEMM=eigen). bfloat16 is widened tile by tile and multiplied in float32.
 //
 // oneDNN is held to an ISA variant once per process: the first product limits it to

@@ -1,8 +1,6 @@
-#include "kernels/fma_peak.h"
+#include "kernels/cpu/fma_peak.h"
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/tile_product.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/pack.h"
 
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// One tile of a matrix product on the calling thread: the only place that calls a matrix library.
+// One tile of a matrix product on the calling thread: the only place that calls a matrix library,
+// but for the benchmark's roof, the library with threads of its own (tools/bench).
 namespace fsdptrain::kernels::cpu {
 
 // A row-major matrix, or the transpose of one: element (i, j) is data[i * stride + j], or

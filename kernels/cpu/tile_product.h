@@ -2,67 +2,16 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/pack.h"
 
 // Products of small matrices that lie in scratch: what flash attention is made of.
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
-// The vector registers of a variant, and the part of a product that is held in them: as many sums
-// as hide the latency of fma. AVX-512 has 32 registers, the others 16.
-struct RegisterTile {
-  int pack_bytes;
-  int rows;
-  int packs;
-};
-constexpr RegisterTile register_tile(Isa isa) {
-  switch (isa) {
-    case Isa::Baseline:
-      return {16, 4, 2};
-    case Isa::Avx2:
-      return {32, 4, 2};
-    case Isa::Avx512:
-      return {64, 8, 2};
-  }
-  __builtin_unreachable();
-}
-inline constexpr RegisterTile kRegisterTile = register_tile(kIsa);
-
-// One vector register. Arithmetic on it is written lane by lane, because that is the only form
-// in which fma is explicit; the compiler joins the lanes.
-template <class T>
-struct PackOf {
-  typedef T Type __attribute__((vector_size(kRegisterTile.pack_bytes)));
-};
-template <class T>
-using Pack = typename PackOf<T>::Type;
-template <class T>
-inline constexpr int kPackLanes = kRegisterTile.pack_bytes / static_cast<int>(sizeof(T));
-
-template <class T>
-FSDPTRAIN_HOST_DEVICE Pack<T> load_pack(const T* from) {
-  Pack<T> pack;
-  __builtin_memcpy(&pack, from, sizeof pack);
-  return pack;
-}
-template <class T>
-FSDPTRAIN_HOST_DEVICE void store_pack(T* to, const Pack<T>& pack) {
-  __builtin_memcpy(to, &pack, sizeof pack);
-}
-// sum + a * b
-template <class T>
-FSDPTRAIN_HOST_DEVICE Pack<T> add_product(const Pack<T>& sum, T a, const Pack<T>& b) {
-  Pack<T> result;
-#pragma GCC unroll 16
-  for (int lane = 0; lane < kPackLanes<T>; ++lane) {
-    result[lane] = math::fma(a, b[lane], sum[lane]);
-  }
-  return result;
-}
-
-inline constexpr int kTileRows = kRegisterTile.rows;
-inline constexpr int kTilePacks = kRegisterTile.packs;
+// The part of a product that is held in vector registers: as many sums as hide the latency of
+// fma. AVX-512 has 32 registers, the others 16.
+inline constexpr int kTileRows = kIsa == Isa::Avx512 ? 8 : 4;
+inline constexpr int kTilePacks = 2;
 template <class T>
 inline constexpr int kTileColumns = kTilePacks* kPackLanes<T>;
 

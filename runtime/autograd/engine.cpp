@@ -211,14 +211,9 @@ void Pass::deliver(const Edge& edge, Tensor gradient, bool in_slot) {
 }
 
 void Pass::add_to_slot(const Meta& meta, const Tensor& gradient) {
-  const View from = gradient.view();
-  const GradientTarget target = meta.slot->open();
+  gradient.view();  // A released gradient throws before its slot counts as written.
   stats_.slot_elements_added += gradient.numel();
-  if (target.accumulate) {
-    kernels::accumulate(gradient.launch(), target.destination.view(), from);
-  } else {
-    kernels::copy(gradient.launch(), target.destination.view(), from);
-  }
+  write_gradient(meta.slot->open(), gradient);
 }
 
 void Pass::add_to_pending(const Meta& meta, Pending& pending, Tensor gradient) {

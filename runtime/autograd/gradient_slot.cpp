@@ -6,6 +6,14 @@
 
 namespace fsdptrain::autograd {
 
+void write_gradient(const GradientTarget& target, const Tensor& gradient) {
+  if (target.accumulate) {
+    kernels::accumulate(gradient.launch(), target.destination.view(), gradient.view());
+  } else {
+    kernels::copy(gradient.launch(), target.destination.view(), gradient.view());
+  }
+}
+
 GradientTarget SlotView::open() const {
   destination.view();  // Throws before anything is marked.
   const bool none_written =

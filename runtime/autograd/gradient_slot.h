@@ -24,6 +24,9 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
+// Puts a gradient of the destination's shape, in any floating dtype, where it belongs.
+void write_gradient(const GradientTarget& target, const Tensor& gradient);
+
 // A parameter's slot, or the same view of it as the tensor it belongs to is of the parameter.
 struct SlotView {
   Tensor destination;

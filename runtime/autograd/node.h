@@ -35,7 +35,7 @@ class GradientSink {
   // it. A schedule may defer such tasks; nothing else of the closure may depend on them.
   void post(int input, const std::function<void(const GradientTarget&)>& write);
   // The same target for a closure that cannot defer its writing: open from here until it returns.
-  // Somebody wants the gradient of this input.
+  // REQUIRES: wants(input).
   GradientTarget open(int input);
   // After a closure that failed: the slots it was to replace are unwritten again.
   void abandon() const;

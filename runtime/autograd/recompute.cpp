@@ -28,6 +28,9 @@ bool in_region() {
 std::vector<Tensor> keep_or_run(std::string_view op,
                                 const std::function<std::vector<Tensor>()>& compute) {
   RegionFrame* const frame = current_context().autograd.region;
+  for (const RegionFrame* around = frame; around != nullptr; around = around->outer) {
+    around->region.note_op(op);
+  }
   if (frame == nullptr || !frame->region.keeps(op)) {
     return compute();
   }

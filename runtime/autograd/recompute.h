@@ -16,8 +16,10 @@ struct RecomputeOptions {
   // What errors call the region, for example "h.3".
   std::string name;
   // Ops whose outputs are kept, so that a replay does not compute them: names that ops pass to
-  // keep_or_run().
+  // keep_or_run(). The characters have static storage: the region lives as long as its graph.
   std::vector<std::string_view> keep;
+  // Whether a name in `keep` may be that of no op of the forward; else AutogradError after it.
+  bool keep_optional = false;
 };
 
 using RegionBody = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;

@@ -97,6 +97,9 @@ Region::Region(const std::vector<Tensor>& inputs, RegionBody body, RecomputeOpti
   for (const ParameterOwner* const owner : current_context().autograd.open_owners) {
     note_owner(*owner);
   }
+  if (!options_.keep_optional) {
+    unseen_ = options_.keep;
+  }
   name_saved_here(kRegion);
 }
 
@@ -114,14 +117,21 @@ std::vector<Tensor> Region::run(const std::vector<Tensor>& inputs) {
       constant.version = storage->version();
     }
   }
+  check<AutogradError>(unseen_.empty(),
+                       "recompute of {}: the outputs of {} are to be kept, but its forward ran no "
+                       "such op: correct the name, or set keep_optional",
+                       options_.name, unseen_.empty() ? "" : unseen_.front());
   state_ = State::Ready;
   return outputs;
 }
 
 void Region::replay() {
-  check<AutogradError>(state_ == State::Ready,
+  check<AutogradError>(state_ != State::Forward,
                        "recompute of {}: a saved tensor was read before its forward was done",
                        options_.name);
+  // The replay under way names the region.
+  check<AutogradError>(state_ != State::Replaying,
+                       "the body reads a saved tensor that its replay is to bring back");
   const std::shared_ptr<Node> producer = make_replay_producer();
   try {
     const std::vector<Tensor> inputs = inputs_again(producer);

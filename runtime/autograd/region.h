@@ -52,6 +52,10 @@ struct RegionFrame {
   std::shared_ptr<Node> producer;
 };
 
+// One run of a recomputed() body: its inputs, what it saved, and how to get that back. Shared by
+// the cells of its saved tensors, and so by the closures that read them: it goes with the last of
+// these, or with the forward if that saved nothing. It is used on the thread of the rank context
+// that ran the forward, like the graph it is part of, and by one run of the body at a time.
 class Region : public std::enable_shared_from_this<Region> {
  public:
   Region(const std::vector<Tensor>& inputs, RegionBody body, RecomputeOptions options);
@@ -71,6 +75,8 @@ class Region : public std::enable_shared_from_this<Region> {
   void note_read(const std::vector<Tensor>& inputs);
   void note_owner(const ParameterOwner& owner);
 
+  // An op of the body, also of a region within, asks whether its outputs are kept.
+  void note_op(std::string_view op) { std::erase(unseen_, op); }
   bool keeps(std::string_view op) const;
   // `frame` is the region's own, in its forward or a discarded one.
   void keep(const RegionFrame& frame, std::string_view op, const std::vector<Tensor>& outputs);
@@ -125,6 +131,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<OwnerEpoch> owners_;
   std::vector<Saved> saved_;
   std::vector<Kept> kept_;
+  // Names to keep that no op has passed yet and one must.
+  std::vector<std::string_view> unseen_;
   // How far the run under way has come.
   std::size_t num_saved_ = 0;
   std::size_t num_named_ = 0;

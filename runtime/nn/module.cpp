@@ -33,6 +33,8 @@ Module::Tensors Module::through_hooks(Tensors inputs,
   options.name = name_.empty() ? "the root module" : name_;
   if (recompute_ == Recompute::Selective) {
     options.keep = {kKeptBySelective.begin(), kKeptBySelective.end()};
+    // One policy for all modules, with attention and without.
+    options.keep_optional = true;
   }
   const auto run_as_now = [this, life = std::weak_ptr(life_), modes = training_modes(),
                            hooks_version = hooks_version_, body](const Tensors& region_inputs) {

@@ -22,15 +22,7 @@ void write_dense(const autograd::GradientTarget& target,
   }
   const Tensor out = Tensor::empty(destination.shape(), destination.dtype(), destination.device());
   write(out, false);
-  write_gradient(target, out);
-}
-
-void write_gradient(const autograd::GradientTarget& target, const Tensor& gradient) {
-  if (target.accumulate) {
-    kernels::accumulate(gradient.launch(), target.destination.view(), gradient.view());
-  } else {
-    kernels::copy(gradient.launch(), target.destination.view(), gradient.view());
-  }
+  autograd::write_gradient(target, out);
 }
 
 }  // namespace fsdptrain::ops

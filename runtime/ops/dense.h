@@ -16,7 +16,4 @@ Tensor dense(const Tensor& x);
 void write_dense(const autograd::GradientTarget& target,
                  const std::function<void(const Tensor& out, bool accumulate)>& write);
 
-// Puts a gradient of the destination's shape, in any floating dtype, where it belongs.
-void write_gradient(const autograd::GradientTarget& target, const Tensor& gradient);
-
 }  // namespace fsdptrain::ops

@@ -61,7 +61,7 @@ class WeightGradient {
       kernels::fill(sum_.launch(), sum_.view(), 0);
     }
     if (!direct_) {
-      write_gradient(target_, sum_);
+      autograd::write_gradient(target_, sum_);
     }
     sum_ = Tensor();
   }
@@ -170,10 +170,11 @@ class GradientAhead {
                          "{} must see the backward of one forward, or zero_grad(), before the "
                          "next forward",
                          weight.shape());
-    target_ =
-        meta_->slot
-            ? meta_->slot->open()
-            : GradientTarget{Tensor::empty(weight.shape(), weight.dtype(), weight.device()), false};
+    target_ = meta_->slot
+                  ? meta_->slot->open()
+                  : GradientTarget{Tensor::empty(weight.shape(), weight.dtype(), weight.device(),
+                                                 autograd::gradient_category(*meta_)),
+                                   false};
     number_ = ++current_context().autograd.last_gradient_ahead;
     autograd::set_gradient_ahead(*meta_, number_);
   }

@@ -2,7 +2,6 @@
 
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
-#include "runtime/ops/view.h"
 #include "runtime/tensor/views.h"
 
 namespace fsdptrain::ops {
@@ -19,8 +18,7 @@ Shape batch_shape(const Tensor& x) {
 
 // Another shape of x as an operand: a copy where no view does it.
 Tensor operand_as(const Tensor& x, const Shape& shape) {
-  return operand(
-      views::reshape(views::can_reshape(x, shape) ? x.detach() : contiguous(x.detach()), shape));
+  return operand(views::reshape(views::can_reshape(x, shape) ? x.detach() : dense(x), shape));
 }
 
 Tensor as_batch(const Tensor& x) {
@@ -36,7 +34,7 @@ void check_factors(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 Tensor operand(const Tensor& x) {
-  return kernels::is_matrix(x.view()) ? x.detach() : contiguous(x.detach());
+  return kernels::is_matrix(x.view()) ? x.detach() : dense(x);
 }
 
 Shape rows_shape(const Tensor& x) {
@@ -82,7 +80,7 @@ void write_shared_factor_gradient(const autograd::GradientTarget& target, const 
   }
   const Tensor product = Tensor::empty(out.shape(), dy.dtype(), dy.device());
   multiply_into(product, left, right, 0);
-  write_gradient(target, product);
+  autograd::write_gradient(target, product);
 }
 
 }  // namespace fsdptrain::ops

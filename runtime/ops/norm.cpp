@@ -51,53 +51,85 @@ void check_norm(const char* op, const Tensor& x, const Tensor& weight, const Ten
   check<ConfigError>(eps > 0, "{}: eps must be positive, got {}", op, eps);
 }
 
-// The norm of x; with a residual, x is the place of the sum of `term` and it, to be filled here.
-Tensor normalize(const char* op, const Tensor& x, const Tensor& term, const Tensor& residual,
-                 const Tensor& weight, const Tensor& bias, double eps) {
+struct NormInputs {
+  const Tensor& x;
+  const Tensor& weight;
+  const Tensor& bias;  // undefined for none
+  // Where defined, what is normalised is x + residual, and `sum`, dense, takes it.
+  const Tensor& residual;
+  const Tensor& sum;
+};
+
+struct Normalized {
+  Tensor y;
+  Tensor mean;
+  Tensor rstd;
+  // What was normalised, dense; the caller's tensor where that is.
+  Tensor x;
+  NormShape shape;
+};
+
+Normalized normalize(const NormInputs& in, double eps) {
+  const auto dense_of = [](const Tensor& tensor) {
+    return tensor.defined() ? dense(tensor) : Tensor();
+  };
+  const auto view_of = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.view() : View();
+  };
+  const Tensor& x = in.x;
   const std::int64_t width = x.size(-1);
   const NormShape shape{width == 0 ? 0 : x.numel() / width, width};
-  const bool has_residual = residual.defined();
   const Tensor x_dense = dense(x);
-  const Tensor term_dense = has_residual ? dense(term) : x_dense;
-  const Tensor residual_dense = has_residual ? dense(residual) : Tensor();
-  const Tensor weight_dense = dense(weight);
-  const Tensor bias_dense = bias.defined() ? dense(bias) : Tensor();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  const Tensor mean = row_statistic(x, shape);
-  const Tensor rstd = row_statistic(x, shape);
-  kernels::layer_norm(
-      x.launch(), {y.view(), mean.view(), rstd.view(), has_residual ? x.view() : View()},
-      {term_dense.view(), weight_dense.view(), bias.defined() ? bias_dense.view() : View(),
-       bias.defined(), has_residual ? residual_dense.view() : View(), has_residual},
-      shape, eps);
+  const Tensor residual_dense = dense_of(in.residual);
+  const Tensor weight_dense = dense(in.weight);
+  const Tensor bias_dense = dense_of(in.bias);
+  Normalized out;
+  out.y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  out.mean = row_statistic(x, shape);
+  out.rstd = row_statistic(x, shape);
+  out.x = x.is_contiguous() ? x : x_dense;
+  if (in.sum.defined()) {
+    out.x = in.sum;
+  }
+  out.shape = shape;
+  kernels::layer_norm(x.launch(), {out.y.view(), out.mean.view(), out.rstd.view(), view_of(in.sum)},
+                      {x_dense.view(), weight_dense.view(), view_of(bias_dense),
+                       bias_dense.defined(), view_of(residual_dense), residual_dense.defined()},
+                      shape, eps);
+  return out;
+}
 
-  return record(
-      op, y, {x, weight, bias},
-      [saved = Saved{x.is_contiguous() ? x : x_dense, mean, rstd}, weight = SavedTensor(weight),
-       shape](const Tensor& dy, GradientSink& sink) -> Gradients {
-        const Tensor from = dense(dy);
-        sink.post(1, [=](const GradientTarget& target) {
-          write_dense(target, [&](const Tensor& out, bool accumulate) {
-            kernels::layer_norm_backward_weight(out.launch(), out.view(), from.view(),
-                                                saved.views(), shape, accumulate);
-          });
-        });
-        sink.post(2, [=](const GradientTarget& target) { sum_into(target, from); });
-        if (!sink.wants(0)) {
-          return {Tensor(), Tensor(), Tensor()};
-        }
-        const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
-        kernels::layer_norm_backward(dx.launch(), dx.view(), from.view(),
-                                     dense(weight.get()).view(), saved.views(), shape);
-        return {dx, Tensor(), Tensor()};
-      });
+// The norm, linked to the tensor `x` that it is of.
+Tensor record_norm(const char* op, const Normalized& made, const Tensor& x, const Tensor& weight,
+                   const Tensor& bias) {
+  return record(op, made.y, {x, weight, bias},
+                [saved = Saved{made.x, made.mean, made.rstd}, weight = SavedTensor(weight),
+                 shape = made.shape](const Tensor& dy, GradientSink& sink) -> Gradients {
+                  const Tensor from = dense(dy);
+                  sink.post(1, [=](const GradientTarget& target) {
+                    write_dense(target, [&](const Tensor& out, bool accumulate) {
+                      kernels::layer_norm_backward_weight(out.launch(), out.view(), from.view(),
+                                                          saved.views(), shape, accumulate);
+                    });
+                  });
+                  sink.post(2, [=](const GradientTarget& target) { sum_into(target, from); });
+                  if (!sink.wants(0)) {
+                    return {Tensor(), Tensor(), Tensor()};
+                  }
+                  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+                  kernels::layer_norm_backward(dx.launch(), dx.view(), from.view(),
+                                               dense(weight.get()).view(), saved.views(), shape);
+                  return {dx, Tensor(), Tensor()};
+                });
 }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   check_norm("layer_norm", x, weight, bias, eps);
-  return normalize("layer_norm", x, Tensor(), Tensor(), weight, bias, eps);
+  const Normalized made =
+      normalize({.x = x, .weight = weight, .bias = bias, .residual = {}, .sum = {}}, eps);
+  return record_norm("layer_norm", made, x, weight, bias);
 }
 
 AddLayerNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
@@ -113,7 +145,9 @@ AddLayerNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, const
                             [](const Tensor& dy, GradientSink&) -> Gradients {
                               return {dy, dy};
                             });
-  return {sum, normalize(kOp, sum, x, residual, weight, bias, eps)};
+  const Normalized made =
+      normalize({.x = x, .weight = weight, .bias = bias, .residual = residual, .sum = sum}, eps);
+  return {sum, record_norm(kOp, made, sum, weight, bias)};
 }
 
 }  // namespace fsdptrain::ops

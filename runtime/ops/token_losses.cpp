@@ -5,6 +5,7 @@
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
+#include "runtime/ops/matrix.h"
 #include "runtime/tensor/views.h"
 
 namespace fsdptrain::ops {
@@ -14,12 +15,7 @@ DType loss_dtype(const Tensor& logits) {
 }
 
 Tensor as_dense_rows(const Tensor& x) {
-  const std::int64_t size = x.size(-1);
-  std::int64_t rows = 1;
-  for (int dim = 0; dim + 1 < x.dims(); ++dim) {
-    rows *= x.shape()[dim];
-  }
-  return views::reshape(dense(x), Shape{rows, size});
+  return views::reshape(dense(x), rows_shape(x));
 }
 Tensor as_dense_vector(const Tensor& x) {
   return views::reshape(dense(x), Shape{x.numel()});

@@ -25,4 +25,17 @@ std::vector<double> naive_matmul(const Tensor& a, const Tensor& b) {
   return {sums.begin(), sums.end()};
 }
 
+// naive_matmul in the next wider type, of operands as they are after rounding.
+inline std::vector<double> product_oracle(const Tensor& a, const Tensor& b) {
+  return a.dtype() == DType::Float64 ? naive_matmul<long double>(a, b) : naive_matmul<double>(a, b);
+}
+
+// What a product may be off by, relative to max(1, |value|). Of sums of `depth` products below 1:
+// each addition rounds a partial sum of about sqrt(depth).
+inline double product_tolerance(DType dtype, std::int64_t depth) {
+  const double rounding = dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+  const double storing = dtype == DType::BFloat16 ? 0x1p-8 : 0;
+  return storing + rounding * static_cast<double>(4 + depth);
+}
+
 }  // namespace fsdptrain::testing

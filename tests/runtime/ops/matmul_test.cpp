@@ -11,8 +11,8 @@
 #include "kernels/matmul.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/ops/activation.h"
 #include "runtime/ops/cast.h"
-#include "runtime/ops/linear.h"
 #include "runtime/ops/view.h"
 #include "tests/support/contexts.h"
 #include "tests/support/grad_check.h"
@@ -24,20 +24,9 @@ namespace {
 using testing::check_gradient;
 using testing::column_major;
 using testing::expect_close;
-using testing::naive_matmul;
+using testing::product_oracle;
+using testing::product_tolerance;
 using testing::random_tensor;
-
-// The oracle in the next wider type, of operands as they are after rounding.
-std::vector<double> oracle(const Tensor& a, const Tensor& b) {
-  return a.dtype() == DType::Float64 ? naive_matmul<long double>(a, b) : naive_matmul<double>(a, b);
-}
-
-// Of sums of `depth` products below 1: each addition rounds a partial sum of about sqrt(depth).
-double tolerance(DType dtype, std::int64_t depth) {
-  const double rounding = dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
-  const double storing = dtype == DType::BFloat16 ? 0x1p-8 : 0;
-  return storing + rounding * static_cast<double>(4 + depth);
-}
 
 // The same values with gaps between the rows.
 Tensor padded(const Tensor& x) {
@@ -67,12 +56,12 @@ TEST_SUITE("runtime/ops/matmul") {
       CAPTURE(fmt::format("{} x {} x {}", m, k, n));
       const Tensor a = random_tensor({m, k}, 1, 1, kDType);
       const Tensor b = random_tensor({k, n}, 2, 1, kDType);
-      const std::vector<double> expected = oracle(a, b);
+      const std::vector<double> expected = product_oracle(a, b);
       for (const Tensor& left : {a, column_major(a), padded(a)}) {
         for (const Tensor& right : {b, column_major(b), padded(b)}) {
           const Tensor product = ops::matmul(left, right);
           REQUIRE(product.shape() == Shape{m, n});
-          expect_close(product, expected, tolerance(kDType, k));
+          expect_close(product, expected, product_tolerance(kDType, k));
         }
       }
     }
@@ -84,10 +73,16 @@ TEST_SUITE("runtime/ops/matmul") {
     // Deeper than one panel of bfloat16, wider than one tile.
     const Tensor a = random_tensor({300, 600}, 1, 1, kDType);
     const Tensor b = random_tensor({600, 131}, 2, 1, kDType);
-    expect_close(ops::matmul(a, b), oracle(a, b), tolerance(kDType, 600));
+    expect_close(ops::matmul(a, b), product_oracle(a, b), product_tolerance(kDType, 600));
     const Tensor wide_a = random_tensor({700, 130}, 3, 1, kDType);
     const Tensor wide_b = random_tensor({130, 900}, 4, 1, kDType);
-    expect_close(ops::matmul(wide_a, wide_b), oracle(wide_a, wide_b), tolerance(kDType, 130));
+    expect_close(ops::matmul(wide_a, wide_b), product_oracle(wide_a, wide_b),
+                 product_tolerance(kDType, 130));
+    // With the left operand by columns the tiles are others, and larger.
+    const Tensor deep_a = random_tensor({530, 33}, 5, 1, kDType);
+    const Tensor deep_b = random_tensor({33, 790}, 6, 1, kDType);
+    expect_close(ops::matmul(column_major(deep_a), deep_b), product_oracle(deep_a, deep_b),
+                 product_tolerance(kDType, 33));
   }
 
   TEST_CASE("bits do not depend on the number of threads or the run") {
@@ -126,9 +121,9 @@ TEST_SUITE("runtime/ops/matmul") {
         const auto part = [&](const Tensor& of) {
           return views::narrow(views::reshape(of, {6, 5, 11}), 0, i, 1);
         };
-        expect_close(part(product), oracle(left, right), tolerance(dtype, 7));
-        expect_close(part(of_heads), oracle(left, right), tolerance(dtype, 7));
-        expect_close(part(with_shared), oracle(left, shared), tolerance(dtype, 7));
+        expect_close(part(product), product_oracle(left, right), product_tolerance(dtype, 7));
+        expect_close(part(of_heads), product_oracle(left, right), product_tolerance(dtype, 7));
+        expect_close(part(with_shared), product_oracle(left, shared), product_tolerance(dtype, 7));
       }
     }
     CHECK(ops::matmul(Tensor::zeros({0, 2, 3}), Tensor::zeros({0, 3, 4})).shape() ==
@@ -147,10 +142,6 @@ TEST_SUITE("runtime/ops/matmul") {
     const Tensor a = Tensor::of({256, 1, 1}, DType::BFloat16).alias({1, 3}, {3, 1}, 0);
     const Tensor b = Tensor::of({1, 1, 1}, DType::BFloat16).alias({3, 1}, {1, 1}, 0);
     CHECK(ops::matmul(a, b).item() == 258);
-    // The bias belongs to the sum before it is rounded: 256 + 1 + 1.
-    const Tensor x = Tensor::of({256, 1}, DType::BFloat16).alias({1, 2}, {2, 1}, 0);
-    const Tensor w = Tensor::of({1, 1}, DType::BFloat16).alias({1, 2}, {2, 1}, 0);
-    CHECK(ops::linear(x, w, Tensor::of({1}, DType::BFloat16)).item() == 258);
   }
 
   TEST_CASE("the kernel overwrites garbage at beta 0 and adds at beta 1") {
@@ -182,54 +173,45 @@ TEST_SUITE("runtime/ops/matmul") {
     });
   }
 
-  TEST_CASE("linear is x times the transposed weight plus the bias") {
-    for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
-      const Tensor x = random_tensor({2, 3, 7}, 1, 1, dtype);
-      const Tensor w = random_tensor({5, 7}, 2, 1, dtype);
-      const Tensor bias = random_tensor({5}, 3, 1, dtype);
-      std::vector<double> expected = oracle(views::reshape(x, {6, 7}), views::transpose(w, 0, 1));
-      expect_close(ops::linear(x, w), expected, tolerance(dtype, 7));
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] += bias.item(static_cast<std::int64_t>(i % 5));
-      }
-      const Tensor y = ops::linear(x, w, bias);
-      CHECK(y.shape() == Shape{2, 3, 5});
-      expect_close(y, expected, tolerance(dtype, 8));
-      expect_close(ops::linear(column_major(views::reshape(x, {6, 7})), column_major(w), bias),
-                   expected, tolerance(dtype, 8));
-    }
-    CHECK(ops::linear(Tensor::of({1, 2}), Tensor::of({3, 4}).alias({1, 2}, {2, 1}, 0)).item() ==
-          11);
-    CHECK(ops::linear(Tensor::zeros({2, 0}), Tensor::zeros({3, 0}), Tensor::of({1, 2, 3}))
-              .to_vector() == std::vector<double>{1, 2, 3, 1, 2, 3});
-    CHECK(ops::linear(Tensor::zeros({0, 2}), Tensor::zeros({3, 2})).shape() == Shape{0, 3});
-  }
-
-  TEST_CASE("linear_gelu is the gelu of linear, with its gradients") {
+  TEST_CASE("an epilogue follows the sum with what was there, in every matrix of a batch") {
     testing::for_each_isa([] {
-      for (const ops::GeluForm form : {ops::GeluForm::Erf, ops::GeluForm::Tanh}) {
-        for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
-          // More than one tile, the last one not whole; and sums of nothing.
-          for (const Shape& shape : {Shape{2, 35, 19}, Shape{70, 3}, Shape{4, 0}}) {
-            const Tensor x = random_tensor(shape, 1, 1, dtype);
-            const Tensor w = random_tensor({133, shape.back()}, 2, 1, dtype);
-            const Tensor bias = random_tensor({133}, 3, 1, dtype);
-            const Tensor expected = ops::gelu(ops::linear(x, w, bias), form);
-            CHECK(ops::linear_gelu(x, w, bias, form).to_vector() == expected.to_vector());
-            CHECK(ops::linear_gelu(x, w, {}, form).to_vector() ==
-                  ops::gelu(ops::linear(x, w), form).to_vector());
+      for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+        for (const std::int64_t depth : {0, 3}) {
+          CAPTURE(fmt::format("{}, depth {}", dtype, depth));
+          // Small whole numbers: every sum is exact. More than one tile, the last one not whole.
+          const Tensor a = Tensor::full({2, 5, depth}, 2, dtype);
+          Tensor b = Tensor::full({2, depth, 133}, 1, dtype);
+          Tensor bias = Tensor::empty({133}, dtype);
+          for (std::int64_t i = 0; i < b.numel(); ++i) {
+            b.set_item(i, static_cast<double>(i % 3));
           }
+          for (std::int64_t i = 0; i < 133; ++i) {
+            bias.set_item(i, static_cast<double>(i % 7) - 3);
+          }
+          Tensor out = Tensor::empty({2, 5, 133}, dtype);
+          for (std::int64_t i = 0; i < out.numel(); ++i) {
+            out.set_item(i, static_cast<double>(i % 5) - 2);
+          }
+          std::vector<double> expected = out.to_vector();
+          for (std::int64_t i = 0; i < out.numel(); ++i) {
+            const std::int64_t column = i % 133;
+            double& value = expected[static_cast<std::size_t>(i)];
+            value += bias.item(column);
+            for (std::int64_t p = 0; p < depth; ++p) {
+              value += 2 * b.item((i / (5 * 133) * depth + p) * 133 + column);
+            }
+          }
+          const Tensor activated = Tensor::empty({2, 5, 133}, dtype);
+          kernels::matmul(out.launch(), out.view(), a.view(), b.view(), 1,
+                          {.bias = bias.view(),
+                           .has_bias = true,
+                           .activation = kernels::Activation::Gelu,
+                           .activated = activated.view()});
+          CHECK(out.to_vector() == expected);
+          CHECK(activated.to_vector() == ops::gelu(out, ops::GeluForm::Erf).to_vector());
         }
-        check_gradient(
-            [form](const std::vector<Tensor>& in) {
-              return ops::linear_gelu(in[0], in[1], in[2], form);
-            },
-            {random_tensor({2, 3, 5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
       }
     });
-    CHECK_THROWS_WITH_AS(
-        ops::linear_gelu(Tensor::zeros({2, 3}), Tensor::zeros({3, 2}), {}, ops::GeluForm::Erf),
-        doctest::Contains("linear: x of shape [2, 3] does not fit weight"), ShapeError);
   }
 
   TEST_CASE("an epilogue needs a row-major output") {
@@ -255,14 +237,6 @@ TEST_SUITE("runtime/ops/matmul") {
           return ops::matmul(ops::transpose(in[0], 0, 1), ops::transpose(in[1], 0, 1));
         },
         {random_tensor({5, 3}, 1), random_tensor({2, 5}, 2)});
-    const auto linear = [](const std::vector<Tensor>& in) {
-      return ops::linear(in[0], in[1], in.size() > 2 ? in[2] : Tensor());
-    };
-    check_gradient(linear, {random_tensor({2, 3, 5}, 1), random_tensor({2, 5}, 2)});
-    check_gradient(linear,
-                   {random_tensor({3, 5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
-    check_gradient(linear,
-                   {random_tensor({5}, 1), random_tensor({2, 5}, 2), random_tensor({2}, 3)});
   }
 
   TEST_CASE("only what a gradient needs is saved") {
@@ -277,15 +251,10 @@ TEST_SUITE("runtime/ops/matmul") {
   TEST_CASE("a product on meta counts the same bytes") {
     testing::check_same_memory([](Device device) {
       for (const DType dtype : {DType::Float32, DType::BFloat16}) {
-        Tensor x = Tensor::zeros({2, 60, 70}, dtype, device);
-        Tensor w = Tensor::zeros({90, 70}, dtype, device);
-        Tensor bias = Tensor::zeros({90}, dtype, device);
-        for (Tensor* tensor : {&x, &w, &bias}) {
-          tensor->set_requires_grad(true);
-        }
-        const Tensor y = ops::linear(ops::transpose(ops::transpose(x, 0, 1), 0, 1), w, bias);
-        autograd::backward(ops::matmul(y, w),
-                           {.grad_output = Tensor::zeros({2, 60, 70}, dtype, device)});
+        const Tensor x = Tensor::zeros({2, 60, 70}, dtype, device).set_requires_grad(true);
+        const Tensor w = Tensor::zeros({70, 90}, dtype, device).set_requires_grad(true);
+        autograd::backward(ops::matmul(ops::transpose(ops::transpose(x, 0, 1), 0, 1), w),
+                           {.grad_output = Tensor::zeros({2, 60, 90}, dtype, device)});
       }
     });
   }
@@ -332,13 +301,6 @@ TEST_SUITE("runtime/ops/matmul") {
     CHECK_THROWS_WITH_AS(
         ops::matmul(zeros({2, 2}), Tensor::zeros({2, 2}, DType::Float32, Device::meta())),
         doctest::Contains("matmul: devices cpu and meta differ"), DeviceError);
-    CHECK_THROWS_WITH_AS(ops::linear(zeros({2, 3}), zeros({3, 2})),
-                         doctest::Contains("linear: x of shape [2, 3] does not fit weight"),
-                         ShapeError);
-    CHECK_THROWS_AS(ops::linear(Tensor::zeros({}), zeros({3, 2})), ShapeError);
-    CHECK_THROWS_WITH_AS(ops::linear(zeros({2, 3}), zeros({4, 3}), zeros({3})),
-                         doctest::Contains("linear: bias of shape [3] does not fit weight"),
-                         ShapeError);
   }
 }
 
