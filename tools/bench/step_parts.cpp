@@ -14,6 +14,7 @@ struct Kernel {
 // Sums are those of bias gradients.
 constexpr Kernel kKernels[] = {
     {"attention", "attention"},
+    {"attention_backward", "attention"},
     {"linear_cross_entropy", "head"},
     {"matmul", "linears"},
     {"elementwise", "elementwise"},

@@ -175,6 +175,10 @@ TEST_SUITE("runtime/ops/linear_cross_entropy") {
       const Tensor second = forward();
       weight.zero_grad();
       CHECK_THROWS_WITH_AS(autograd::backward(second), doctest::Contains("is gone"), AutogradError);
+      // Nor does it take the gradient of a later forward.
+      const Tensor third = forward();
+      CHECK_THROWS_WITH_AS(autograd::backward(second), doctest::Contains("is gone"), AutogradError);
+      autograd::backward(third);
       autograd::backward(forward());
     }
   }
