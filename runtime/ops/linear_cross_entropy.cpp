@@ -238,9 +238,9 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
   }
   Tensor loss = record(
       "linear_cross_entropy", scaled_total(losses, loss_scale), {hidden, weight},
-      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(ahead.apart()), number = ahead.number(),
-       meta = std::weak_ptr(weight.autograd_meta())](const Tensor& dloss,
-                                                     GradientSink&) -> Gradients {
+      [dhidden = SavedTensor(dhidden), dweight = SavedTensor(ahead.apart()),
+       number = ahead.number(), meta = std::weak_ptr(weight.autograd_meta())](
+          const Tensor& dloss, GradientSink&) -> Gradients {
         if (dloss.device().type == DeviceType::Cpu) {
           check<AutogradError>(dloss.item() == 1,
                                "linear_cross_entropy: with its gradient in forward, the gradient "

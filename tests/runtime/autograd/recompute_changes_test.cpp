@@ -22,9 +22,7 @@ using Tensors = std::vector<Tensor>;
 // square(x * w) with a weight that is not trained.
 class Frozen final : public nn::Module {
  public:
-  Frozen() {
-    register_parameter("w", w_, {.init = nn::Init::constant(3), .trainable = false});
-  }
+  Frozen() { register_parameter("w", w_, {.init = nn::Init::constant(3), .trainable = false}); }
 
  private:
   Tensor forward(const Tensor& x) override { return ops::square(ops::multiply(x, w_)); }
@@ -71,7 +69,8 @@ TEST_SUITE("runtime/autograd/recompute_changes") {
                           }};
     for (const Seen& seen : views) {
       const Tensor y = autograd::recomputed(
-          {x}, [=](const Tensors& in) { return Tensors{ops::square(ops::multiply(in[0], seen(w)))}; },
+          {x},
+          [=](const Tensors& in) { return Tensors{ops::square(ops::multiply(in[0], seen(w)))}; },
           {.name = "part", .keep = {}})[0];
       {
         const autograd::NoGradGuard no_grad;
@@ -87,8 +86,8 @@ TEST_SUITE("runtime/autograd/recompute_changes") {
     const nn::FlatParameters parameters(module, {});
     module.set_recompute(nn::Recompute::Full);
     const Tensor y = module(leaf({1, 2}));
-    module.add_hooks({.pre_forward = [](Tensors& in) { in[0] = ops::square(in[0]); },
-                      .post_forward = {}});
+    module.add_hooks(
+        {.pre_forward = [](Tensors& in) { in[0] = ops::square(in[0]); }, .post_forward = {}});
     CHECK_THROWS_WITH_AS(autograd::backward(ops::sum(y)),
                          doctest::Contains("hooks were added or removed between forward and "
                                            "backward"),
