@@ -29,10 +29,12 @@ using RegionBody = std::function<std::vector<Tensor>(const std::vector<Tensor>& 
 //
 // The replay runs `body` with the same inputs, random keys and gradient mode, and records nothing.
 // It must compute the same: AutogradError naming the first saved tensor that differs in op, shape
-// or dtype, or that is missing. So the body depends on nothing but its inputs, on parameters and
-// leaves (a change of either is noticed) and on what it captures, by value, that lives and stays
-// the same until the last backward. Regions nest: a replay of the outer one runs the inner one's
-// body, a replay of the inner one may need one of the outer first.
+// or dtype, or that is missing. So the body depends on nothing but its inputs, on parameters,
+// leaves and constants (a change in place of any is noticed) and on what it captures, by value,
+// that lives and stays the same until the last backward. Tensors that it computes from come in as
+// inputs: captured outputs of other regions make a chain that is freed by recursion. Regions nest:
+// a replay of the outer one runs the inner one's body, a replay of the inner one may need one of
+// the outer first.
 std::vector<Tensor> recomputed(const std::vector<Tensor>& inputs, RegionBody body,
                                RecomputeOptions options);
 
