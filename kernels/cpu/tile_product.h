@@ -40,8 +40,6 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
       }
     }
   }
-  // Unrolled, the loads of a step hide behind the sums of the one before.
-#pragma GCC unroll 4
   for (std::int64_t k = k_begin; k < k_end; ++k) {
     Pack<T> b_packs[kTilePacks];
 #pragma GCC unroll 8
