@@ -11,6 +11,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "tools/config_fields.h"
+#include "tools/config_rules.h"
 #include "tools/config_text.h"
 #include "tools/model_presets.h"
 
@@ -39,8 +40,9 @@ std::string describe_type(const toml::node& node) {
   return text.str();
 }
 
-Value convert(const Field& field, const toml::node& node, const std::string& source) {
-  const Value kind = field.value_in(Config{});
+// The node as a value of the type of `kind`; a list may be given as its one element. Empty where it
+// is of another type.
+std::optional<Value> converted(const Value& kind, const toml::node& node) {
   if (std::holds_alternative<bool>(kind) && node.is_boolean()) {
     return **node.as_boolean();
   }
@@ -53,8 +55,39 @@ Value convert(const Field& field, const toml::node& node, const std::string& sou
   if (std::holds_alternative<std::string>(kind) && node.is_string()) {
     return **node.as_string();
   }
-  fail<ConfigError>("{}: {} = {}: must be of type {}, got {}: {}", source, field.key(),
-                    printed(node), field.type_name(), describe_type(node), field.meaning);
+  const auto list_of = [&node]<class T>(const T& element) -> std::optional<Value> {
+    std::vector<T> list;
+    const auto append = [&](const toml::node& item) {
+      const std::optional<Value> value = converted(element, item);
+      if (value) {
+        list.push_back(std::get<T>(*value));
+      }
+      return value.has_value();
+    };
+    const toml::array* const array = node.as_array();
+    const bool all_fit =
+        array != nullptr ? std::all_of(array->begin(), array->end(), append) : append(node);
+    return all_fit ? std::optional<Value>(list) : std::nullopt;
+  };
+  if (std::holds_alternative<std::vector<std::string>>(kind)) {
+    return list_of(std::string());
+  }
+  if (std::holds_alternative<std::vector<double>>(kind)) {
+    return list_of(0.0);
+  }
+  return std::nullopt;
+}
+
+// The node as a value that a field takes; `key` and `meaning` are the field's.
+Value accepted(const std::string& key, const Value& kind, const Allowed& allowed,
+               std::string_view meaning, const toml::node& node, const std::string& source) {
+  const std::optional<Value> value = converted(kind, node);
+  check<ConfigError>(value.has_value(), "{}: {} = {}: must be of type {}, got {}: {}", source, key,
+                     printed(node), type_name_of(kind), describe_type(node), meaning);
+  check<ConfigError>(allowed.contains(*value), "{}: {} = {}: must be {}: {}", source, key,
+                     toml_text(*value),
+                     allowed.text().empty() ? "without zero bytes" : allowed.text(), meaning);
+  return *value;
 }
 
 Assignment make_assignment(const std::string& key, const toml::node& node,
@@ -62,12 +95,9 @@ Assignment make_assignment(const std::string& key, const toml::node& node,
   const Field* const field = find_field(key);
   check<ConfigError>(field != nullptr, "{}: {} = {}: unknown key: did you mean {}?", source, key,
                      printed(node), nearest_key(key));
-  Assignment assignment{field, convert(*field, node, source), source};
-  check<ConfigError>(field->allowed.contains(assignment.value), "{}: {} = {}: must be {}: {}",
-                     source, key, toml_text(assignment.value),
-                     field->allowed.text().empty() ? "without zero bytes" : field->allowed.text(),
-                     field->meaning);
-  return assignment;
+  return {field,
+          accepted(key, field->value_in(Config{}), field->allowed, field->meaning, node, source),
+          source};
 }
 
 toml::table parse_toml(std::string_view toml, const std::string& source) {
@@ -78,6 +108,38 @@ toml::table parse_toml(std::string_view toml, const std::string& source) {
     fail<ConfigError>("{}:{}:{}: not TOML: {}", source, error.source().begin.line,
                       error.source().begin.column, error.description());
   }
+}
+
+RuleConfig parse_rule(const toml::node& node, const std::string& source) {
+  const auto place = [&source](const toml::node& at) {
+    return fmt::format("{}:{}", source, at.source().begin.line);
+  };
+  const toml::table* const table = node.as_table();
+  check<ConfigError>(table != nullptr, "{}: rules = {}: must be tables, each headed by [[rules]]",
+                     place(node), printed(node));
+  RuleConfig rule;
+  for (const auto& [name, value] : *table) {
+    const std::string key = fmt::format("rules.{}", name.str());
+    const RuleField* const field = find_rule_field(name.str());
+    check<ConfigError>(field != nullptr, "{}: {} = {}: unknown key: did you mean rules.{}?",
+                       place(value), key, printed(value), nearest_rule_key(name.str()));
+    field->assign(
+        rule, accepted(key, field->kind(), field->allowed, field->meaning, value, place(value)));
+  }
+  check_rule(rule, place(node));
+  return rule;
+}
+
+std::vector<RuleConfig> parse_rules(const toml::node& node, const std::string& source) {
+  const toml::array* const array = node.as_array();
+  check<ConfigError>(array != nullptr,
+                     "{}:{}: [rules]: must be a list of tables, each headed by [[rules]]", source,
+                     node.source().begin.line);
+  std::vector<RuleConfig> rules;
+  for (const toml::node& element : *array) {
+    rules.push_back(parse_rule(element, source));
+  }
+  return rules;
 }
 
 void append_section(const std::string& section, const toml::node& content,
@@ -100,20 +162,33 @@ void append_section(const std::string& section, const toml::node& content,
                      place(content), section, nearest_key(section + "."));
 }
 
-void append_file(std::string_view toml, const std::string& source,
-                 std::vector<Assignment>& assignments) {
+// What a file or the command line says.
+struct Given {
+  std::vector<Assignment> assignments;
+  std::vector<RuleConfig> rules;
+};
+
+Given parse_file(std::string_view toml, const std::string& source) {
   const toml::table root = parse_toml(toml, source);
+  Given given;
   for (const auto& [section, content] : root) {
-    append_section(std::string(section.str()), content, source, assignments);
+    if (section.str() == "rules") {
+      given.rules = parse_rules(content, source);
+    } else {
+      append_section(std::string(section.str()), content, source, given.assignments);
+    }
   }
+  return given;
 }
 
 // Text without quotes is taken as it stands where the key is a string.
 toml::table parse_override_value(const Field* field, const std::string& value,
                                  const std::string& text) {
-  const bool is_string =
-      field != nullptr && std::holds_alternative<std::string>(field->value_in(Config{}));
-  const bool is_quoted = value.starts_with('"') || value.starts_with('\'');
+  const Value kind = field != nullptr ? field->value_in(Config{}) : Value(false);
+  const bool is_list = std::holds_alternative<std::vector<std::string>>(kind);
+  const bool is_string = is_list || std::holds_alternative<std::string>(kind);
+  const bool is_quoted =
+      value.starts_with('"') || value.starts_with('\'') || (is_list && value.starts_with('['));
   const std::string toml = "value = " + (is_string && !is_quoted ? toml_text(value) : value);
   check_config_text(toml, "--set");
   std::string reason;
@@ -153,10 +228,15 @@ std::string read_text(const std::filesystem::path& path) {
   }
 }
 
+bool is_positive(double value) {
+  return value > 0;
+}
+
 // The user's configuration with the place of every value.
 class Resolution {
  public:
-  explicit Resolution(const std::vector<Assignment>& assignments) : assignments_(assignments) {
+  explicit Resolution(Given given) : assignments_(std::move(given.assignments)) {
+    config_.rules = std::move(given.rules);
     if (const Assignment* name = last_of("model.name")) {
       preset_ = preset_model(std::get<std::string>(name->value));
       config_.model = preset_.value_or(config_.model);
@@ -205,12 +285,13 @@ class Resolution {
     Config fixed = config_;
     fixed.model = *preset_;
     for (const Field& field : config_fields()) {
-      const bool is_free = field.section != "model" || field.name == "dropout";
+      const bool is_free = field.section != "model" || field.name == "dropout" ||
+                           field.name == "window" || field.name == "init_from";
       check<ConfigError>(is_free || field.value_in(config_) == field.value_in(fixed),
                          "{}: {}: model.name = \"{}\" fixes it at {}: remove the key, or set "
-                         "model.name = \"gpt2\" and all sizes",
+                         "model.name = \"{}\" and all sizes",
                          source_of(field.key()), shown(field.key()), preset_->name,
-                         toml_text(field.value_in(fixed)));
+                         toml_text(field.value_in(fixed)), family_of(preset_->name));
     }
   }
 
@@ -222,8 +303,16 @@ class Resolution {
 
   void check_fits() const {
     const Config& c = config_;
-    check_pair(c.model.embed_dim % c.model.num_heads == 0, "model.embed_dim", "be a multiple of",
-               "model.num_heads");
+    check_pair(c.model.head_dim != 0 || c.model.embed_dim % c.model.num_heads == 0,
+               "model.embed_dim", "be a multiple of", "model.num_heads");
+    check_pair(c.model.num_kv_heads == 0 || c.model.num_heads % c.model.num_kv_heads == 0,
+               "model.num_heads", "be a multiple of", "model.num_kv_heads");
+    check_pair(c.model.rope_low_freq_factor < c.model.rope_high_freq_factor,
+               "model.rope_low_freq_factor", "be less than", "model.rope_high_freq_factor");
+    check_pair(c.data.weights.empty() || c.data.weights.size() == c.data.tokens.size(),
+               "data.weights", "have as many elements as", "data.tokens");
+    check_pair(c.data.weights.empty() || std::ranges::any_of(c.data.weights, is_positive),
+               "data.weights", "have a positive element, for", "data.tokens");
     check_pair(c.train.global_batch % c.train.micro_batch == 0, "train.global_batch",
                "be a multiple of", "train.micro_batch");
     check_pair(c.train.seq_len <= c.model.max_seq_len, "train.seq_len", "be at most",
@@ -241,12 +330,11 @@ class Resolution {
 
 Config parse_config(std::string_view toml, const std::string& source,
                     std::span<const std::string> overrides) {
-  std::vector<Assignment> assignments;
-  append_file(toml, source, assignments);
+  Given given = parse_file(toml, source);
   for (const std::string& override_text : overrides) {
-    assignments.push_back(parse_override(override_text));
+    given.assignments.push_back(parse_override(override_text));
   }
-  return Resolution(assignments).checked();
+  return Resolution(std::move(given)).checked();
 }
 
 Config load_config(const std::optional<std::filesystem::path>& file,
@@ -260,7 +348,7 @@ Config load_config(const std::optional<std::filesystem::path>& file,
 
 void require_key(const Config& config, std::string_view key) {
   const Field& field = *find_field(key);
-  check<ConfigError>(!std::get<std::string>(field.value_in(config)).empty(),
+  check<ConfigError>(!std::get<std::vector<std::string>>(field.value_in(config)).empty(),
                      "{}: must be given, in the file or by --set {}=...: {}", key, key,
                      field.meaning);
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // What a run is told: one plain struct per section of its TOML file. A new key is a member here,
 // with its default, and one line in config_fields.cpp, which says all the rest about it.
@@ -21,16 +22,32 @@ struct ModelConfig {
   std::string name = "gpt2";
   std::int64_t num_layers = 6;
   std::int64_t num_heads = 6;
+  std::int64_t num_kv_heads = 0;
   std::int64_t embed_dim = 384;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn_dim = 0;
   std::int64_t vocab_size = 257;
   std::int64_t max_seq_len = 256;
+  std::int64_t window = 0;
+  double norm_eps = 1e-5;
   double dropout = 0.0;
   bool bias = true;
+  bool tie_embeddings = false;
+  double rope_theta = 500000;
+  std::string rope_scaling = "none";
+  double rope_factor = 8;
+  double rope_low_freq_factor = 1;
+  double rope_high_freq_factor = 4;
+  std::int64_t rope_original_seq_len = 8192;
+  std::string init_from;
 };
 
 struct DataConfig {
-  std::string tokens;
+  std::vector<std::string> tokens;
+  std::vector<double> weights;
+  std::vector<std::string> validation;
   double validation_fraction = 0.1;
+  bool mask_documents = true;
 };
 
 struct TrainConfig {
@@ -41,6 +58,11 @@ struct TrainConfig {
   std::string compute_dtype = "float32";
   std::string recompute = "none";
   double grad_clip = 1.0;
+  double label_smoothing = 0.0;
+  double z_loss = 0.0;
+  double ema_decay = 0.0;
+  std::string non_finite = "stop";
+  std::int64_t non_finite_limit = 10;
 };
 
 struct OptimizerConfig {
@@ -57,15 +79,31 @@ struct ScheduleConfig {
   std::string name = "cosine";
   std::int64_t warmup_steps = 0;
   double final_lr_fraction = 0.1;
+  double decay_fraction = 0.2;
 };
 
 struct EvalConfig {
   std::int64_t every = 0;
   std::int64_t batches = 0;
+  std::vector<std::string> prompts;
+  std::int64_t sample_tokens = 100;
+  double sample_temperature = 0.8;
 };
 
 struct LogConfig {
   std::int64_t every = 10;
+};
+
+// What is different about the parameters whose name matches, and the blocks that hold them.
+struct RuleConfig {
+  std::string match;
+  std::optional<bool> decay = {};
+  std::optional<double> lr_scale = {};
+  std::optional<bool> freeze = {};
+  std::optional<std::string> dtype = {};
+  std::optional<std::string> recompute = {};
+
+  friend bool operator==(const RuleConfig&, const RuleConfig&) = default;
 };
 
 struct Config {
@@ -77,6 +115,8 @@ struct Config {
   ScheduleConfig schedule;
   EvalConfig eval;
   LogConfig log;
+  // In the order of the file: a later rule wins.
+  std::vector<RuleConfig> rules;
 };
 
 // Reads TOML text, then applies overrides "section.key=value", then checks the whole. `source`
@@ -90,7 +130,7 @@ Config parse_config(std::string_view toml, const std::string& source,
 Config load_config(const std::optional<std::filesystem::path>& file,
                    std::span<const std::string> overrides = {});
 
-// ConfigError unless the text key "section.key", which has no default, was given.
+// ConfigError unless the key "section.key" of texts, which has no default, was given.
 void require_key(const Config& config, std::string_view key);
 
 }  // namespace fsdptrain::tools

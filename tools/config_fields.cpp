@@ -44,7 +44,12 @@ Allowed one_of(std::vector<std::string_view> words) {
 std::vector<Field> make_fields() {
   const Field::Condition adamw{"optimizer.name", {"adamw"}};
   const Field::Condition sgd{"optimizer.name", {"sgd"}};
-  const Field::Condition decaying{"schedule.name", {"cosine", "linear"}};
+  const Field::Condition decaying{"schedule.name", {"cosine", "linear", "wsd"}};
+  const Field::Condition wsd{"schedule.name", {"wsd"}};
+  const Field::Condition gpt2{"model.name", names_of_family("gpt2")};
+  const Field::Condition llama{"model.name", names_of_family("llama")};
+  const Field::Condition scaled{"model.rope_scaling", {"linear", "llama3"}};
+  const Field::Condition llama3{"model.rope_scaling", {"llama3"}};
   // One line is one key.
   // clang-format off
   return {
@@ -54,15 +59,31 @@ std::vector<Field> make_fields() {
 
       {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(model_names())},
       {"model", "num_layers", "transformer blocks", [](Config& c) -> Slot { return &c.model.num_layers; }, between(1, 10000)},
-      {"model", "num_heads", "attention heads per block; divides embed_dim", [](Config& c) -> Slot { return &c.model.num_heads; }, between(1, 65536)},
+      {"model", "num_heads", "attention heads per block; divides embed_dim unless head_dim is given", [](Config& c) -> Slot { return &c.model.num_heads; }, between(1, 65536)},
+      {"model", "num_kv_heads", "heads of keys and values, shared by groups of attention heads; divides num_heads; 0: as many", [](Config& c) -> Slot { return &c.model.num_kv_heads; }, between(0, 65536), llama},
       {"model", "embed_dim", "features per token", [](Config& c) -> Slot { return &c.model.embed_dim; }, between(1, 1048576)},
+      {"model", "head_dim", "features of one head, even; 0: embed_dim / num_heads", [](Config& c) -> Slot { return &c.model.head_dim; }, between(0, 65536), llama},
+      {"model", "ffn_dim", "features inside the feed-forward part; 0: 8/3 embed_dim, rounded up to a multiple of 256", [](Config& c) -> Slot { return &c.model.ffn_dim; }, between(0, 16777216), llama},
       {"model", "vocab_size", "tokens that the model knows; 257 for byte tokens", [](Config& c) -> Slot { return &c.model.vocab_size; }, between(1, 16777216)},
       {"model", "max_seq_len", "positions that the model knows", [](Config& c) -> Slot { return &c.model.max_seq_len; }, between(1, 16777216)},
-      {"model", "dropout", "fraction of features dropped in training; 0: none", [](Config& c) -> Slot { return &c.model.dropout; }, fraction()},
-      {"model", "bias", "whether linear layers and norms have a bias", [](Config& c) -> Slot { return &c.model.bias; }},
+      {"model", "window", "tokens that a token sees, itself and those just before it; 0: all before it", [](Config& c) -> Slot { return &c.model.window; }, between(0, 16777216)},
+      {"model", "norm_eps", "added to the variance, or mean square, in norms", [](Config& c) -> Slot { return &c.model.norm_eps; }, positive()},
+      {"model", "dropout", "fraction of features dropped in training; 0: none", [](Config& c) -> Slot { return &c.model.dropout; }, fraction(), gpt2},
+      {"model", "bias", "whether linear layers and norms have a bias", [](Config& c) -> Slot { return &c.model.bias; }, {}, gpt2},
+      {"model", "tie_embeddings", "whether the head uses the weights of the token embedding", [](Config& c) -> Slot { return &c.model.tie_embeddings; }, {}, llama},
+      {"model", "rope_theta", "base of the wavelengths of rotary positions", [](Config& c) -> Slot { return &c.model.rope_theta; }, between(1, kLargest), llama},
+      {"model", "rope_scaling", "how wavelengths are stretched beyond the length first trained on", [](Config& c) -> Slot { return &c.model.rope_scaling; }, one_of({"none", "linear", "llama3"}), llama},
+      {"model", "rope_factor", "stretch of (long) wavelengths", [](Config& c) -> Slot { return &c.model.rope_factor; }, between(1, kLargest), scaled},
+      {"model", "rope_low_freq_factor", "wavelengths above rope_original_seq_len / this are stretched whole", [](Config& c) -> Slot { return &c.model.rope_low_freq_factor; }, positive(), llama3},
+      {"model", "rope_high_freq_factor", "wavelengths below rope_original_seq_len / this are left; above rope_low_freq_factor", [](Config& c) -> Slot { return &c.model.rope_high_freq_factor; }, positive(), llama3},
+      {"model", "rope_original_seq_len", "length first trained on", [](Config& c) -> Slot { return &c.model.rope_original_seq_len; }, between(1, 16777216), llama3},
+      {"model", "init_from", "safetensors file to take the initial weights from; empty: random ones by run.seed", [](Config& c) -> Slot { return &c.model.init_from; }},
 
-      {"data", "tokens", "token file, made by fsdptrain data prepare; needed for training", [](Config& c) -> Slot { return &c.data.tokens; }},
-      {"data", "validation_fraction", "part of the tokens, at their end, kept for validation", [](Config& c) -> Slot { return &c.data.validation_fraction; }, fraction()},
+      {"data", "tokens", "sources of tokens, each a file of fsdptrain data prepare or a folder of them; needed for training", [](Config& c) -> Slot { return &c.data.tokens; }, not_empty()},
+      {"data", "weights", "share of each source in the samples, in any unit; empty: by their numbers of tokens", [](Config& c) -> Slot { return &c.data.weights; }, between(0, kLargest)},
+      {"data", "validation", "sources to validate on, each a file or a folder; empty: the last part of each source of data.tokens", [](Config& c) -> Slot { return &c.data.validation; }, not_empty()},
+      {"data", "validation_fraction", "part of each source, at its end, kept for validation; unused where data.validation is given", [](Config& c) -> Slot { return &c.data.validation_fraction; }, fraction()},
+      {"data", "mask_documents", "whether positions and attention begin anew with each document; targets never cross documents", [](Config& c) -> Slot { return &c.data.mask_documents; }},
 
       {"train", "steps", "optimizer steps", [](Config& c) -> Slot { return &c.train.steps; }, at_least(0)},
       {"train", "global_batch", "sequences per optimizer step; a multiple of micro_batch", [](Config& c) -> Slot { return &c.train.global_batch; }, between(1, 16777216)},
@@ -71,6 +92,11 @@ std::vector<Field> make_fields() {
       {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of({"float32", "bfloat16"})},
       {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of({"none", "selective", "full"})},
       {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, between(0, kLargest)},
+      {"train", "label_smoothing", "part of the target probability that is spread over the whole vocabulary", [](Config& c) -> Slot { return &c.train.label_smoothing; }, fraction()},
+      {"train", "z_loss", "weight of the squared log-sum-exp of the logits in the loss", [](Config& c) -> Slot { return &c.train.z_loss; }, between(0, kLargest)},
+      {"train", "ema_decay", "decay per step of an average of the weights, written beside them; 0: none", [](Config& c) -> Slot { return &c.train.ema_decay; }, fraction()},
+      {"train", "non_finite", "what a loss or gradient that is not finite does, once it is located: end the run, or skip the update", [](Config& c) -> Slot { return &c.train.non_finite; }, one_of({"stop", "skip"})},
+      {"train", "non_finite_limit", "skipped updates in a row that end the run all the same", [](Config& c) -> Slot { return &c.train.non_finite_limit; }, at_least(1), {"train.non_finite", {"skip"}}},
 
       {"optimizer", "name", "update rule", [](Config& c) -> Slot { return &c.optimizer.name; }, one_of({"adamw", "sgd"})},
       {"optimizer", "lr", "peak learning rate", [](Config& c) -> Slot { return &c.optimizer.lr; }, positive()},
@@ -80,12 +106,16 @@ std::vector<Field> make_fields() {
       {"optimizer", "weight_decay", "decay of weight matrices per unit of learning rate", [](Config& c) -> Slot { return &c.optimizer.weight_decay; }, between(0, kLargest)},
       {"optimizer", "momentum", "decay of the velocity; 0: none", [](Config& c) -> Slot { return &c.optimizer.momentum; }, fraction(), sgd},
 
-      {"schedule", "name", "course of the learning rate behind the warmup", [](Config& c) -> Slot { return &c.schedule.name; }, one_of({"cosine", "linear", "constant"})},
+      {"schedule", "name", "course of the learning rate behind the warmup; wsd: constant, then linear", [](Config& c) -> Slot { return &c.schedule.name; }, one_of({"cosine", "linear", "constant", "wsd"})},
       {"schedule", "warmup_steps", "steps of linear growth to the peak; at most train.steps", [](Config& c) -> Slot { return &c.schedule.warmup_steps; }, at_least(0)},
       {"schedule", "final_lr_fraction", "learning rate at the last step, as a part of the peak", [](Config& c) -> Slot { return &c.schedule.final_lr_fraction; }, between(0, 1), decaying},
+      {"schedule", "decay_fraction", "part of all steps, at their end, in which the learning rate falls", [](Config& c) -> Slot { return &c.schedule.decay_fraction; }, between(0, 1), wsd},
 
       {"eval", "every", "steps between validations; 0: only at the end", [](Config& c) -> Slot { return &c.eval.every; }, at_least(0)},
       {"eval", "batches", "micro-batches per validation; 0: all", [](Config& c) -> Slot { return &c.eval.batches; }, at_least(0)},
+      {"eval", "prompts", "texts that the model continues at each validation, into samples.jsonl; byte tokens only", [](Config& c) -> Slot { return &c.eval.prompts; }, not_empty()},
+      {"eval", "sample_tokens", "tokens to add to each prompt", [](Config& c) -> Slot { return &c.eval.sample_tokens; }, between(1, 1048576)},
+      {"eval", "sample_temperature", "1: the own distribution of the model; 0: always the likeliest token", [](Config& c) -> Slot { return &c.eval.sample_temperature; }, between(0, 100)},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
   };
@@ -115,9 +145,27 @@ std::string quoted_text(std::string_view value) {
   return text + '"';
 }
 
+template <class T>
+std::string list_text(const std::vector<T>& elements) {
+  std::vector<std::string> texts;
+  for (const T& element : elements) {
+    texts.push_back(toml_text(element));
+  }
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
 }  // namespace
 
 bool Allowed::contains(const Value& value) const {
+  const auto all = [this](const auto& list) {
+    return std::ranges::all_of(list, [this](const auto& element) { return contains(element); });
+  };
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    return all(*texts);
+  }
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    return all(*numbers);
+  }
   if (const auto* word = std::get_if<std::string>(&value)) {
     return words.empty()
                ? word->find('\0') == std::string::npos && !(empty_excluded && word->empty())
@@ -137,7 +185,7 @@ std::string Allowed::text() const {
     return fmt::format("one of {}", fmt::join(words, ", "));
   }
   if (empty_excluded) {
-    return "not empty";
+    return "not empty, without zero bytes";
   }
   std::string text;
   if (std::isfinite(min)) {
@@ -170,25 +218,18 @@ void Field::assign(Config& config, const Value& value) const {
 }
 
 std::string_view Field::type_name() const {
-  switch (value_in(Config{}).index()) {
-    case 0:
-      return "boolean";
-    case 1:
-      return "integer";
-    case 2:
-      return "float";
-    default:
-      return "string";
-  }
+  return type_name_of(value_in(Config{}));
 }
 
 bool Field::applies(const Config& config) const {
   if (condition.key.empty()) {
     return true;
   }
-  const Value value = find_field(condition.key)->value_in(config);
-  return std::ranges::find(condition.values, std::get<std::string>(value)) !=
-         condition.values.end();
+  const Field& other = *find_field(condition.key);
+  const Value value = other.value_in(config);
+  return other.applies(config) &&
+         std::ranges::find(condition.values, std::get<std::string>(value)) !=
+             condition.values.end();
 }
 
 std::span<const Field> config_fields() {
@@ -221,8 +262,22 @@ std::string toml_text(const Value& value) {
     std::string operator()(std::int64_t number) const { return fmt::format("{}", number); }
     std::string operator()(double number) const { return float_text(number); }
     std::string operator()(const std::string& text) const { return quoted_text(text); }
+    std::string operator()(const std::vector<std::string>& texts) const { return list_text(texts); }
+    std::string operator()(const std::vector<double>& numbers) const { return list_text(numbers); }
   };
   return std::visit(Print{}, value);
+}
+
+std::string_view type_name_of(const Value& value) {
+  struct Name {
+    std::string_view operator()(bool) const { return "boolean"; }
+    std::string_view operator()(std::int64_t) const { return "integer"; }
+    std::string_view operator()(double) const { return "float"; }
+    std::string_view operator()(const std::string&) const { return "string"; }
+    std::string_view operator()(const std::vector<std::string>&) const { return "list of strings"; }
+    std::string_view operator()(const std::vector<double>&) const { return "list of floats"; }
+  };
+  return std::visit(Name{}, value);
 }
 
 }  // namespace fsdptrain::tools

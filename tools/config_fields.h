@@ -14,13 +14,15 @@
 // docs/config.md.
 namespace fsdptrain::tools {
 
-using Value = std::variant<bool, std::int64_t, double, std::string>;
+using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>,
+                           std::vector<double>>;
 
 // Where a key's value lies in a Config; the kind of pointer is the key's type.
-using Slot = std::variant<bool*, std::int64_t*, double*, std::string*>;
+using Slot = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
+                          std::vector<double>*>;
 
-// The values that a key takes: a range of numbers, a choice of words, or text without zero bytes,
-// which would end a path early.
+// The values that a key takes, or the elements of its list: a range of numbers, a choice of words,
+// or text without zero bytes, which would end a path early.
 struct Allowed {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -34,7 +36,8 @@ struct Allowed {
 };
 
 struct Field {
-  // A key, written section.name, that must have a value for this field to have an effect.
+  // A key, written section.name, that must have an effect and one of these values for this field to
+  // have an effect.
   struct Condition {
     std::string_view key;
     std::vector<std::string_view> values;
@@ -66,5 +69,8 @@ std::string nearest_key(std::string_view key);
 
 // A value as TOML: text in quotes, a float with a point or an exponent.
 std::string toml_text(const Value& value);
+
+// "boolean", "list of strings", ...: the type of a value as docs and messages call it.
+std::string_view type_name_of(const Value& value);
 
 }  // namespace fsdptrain::tools

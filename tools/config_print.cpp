@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "tools/config_fields.h"
+#include "tools/config_rules.h"
+#include "tools/model_presets.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -17,12 +19,25 @@ as often as wanted. `fsdptrain config --config FILE` prints what a file means, d
 Paths are relative to the working directory.
 )";
 
+constexpr std::string_view kRulesIntroduction = R"(
+## [[rules]]
+
+Each such table is a rule about the parameters whose name matches; where several match, the last one
+that says something counts. A rule that matches no parameter is an error. Rules stand in the file
+only.
+
+| key | type | allowed | meaning |
+| --- | --- | --- | --- |
+)";
+
 std::string effect_of(const Field& field) {
   if (field.condition.key.empty()) {
     return "";
   }
-  return fmt::format("; only with {} = {}", field.condition.key,
-                     fmt::join(field.condition.values, " or "));
+  const std::string values = field.condition.key == "model.name"
+                                 ? fmt::format("a {}", family_of(field.condition.values.front()))
+                                 : fmt::format("{}", fmt::join(field.condition.values, " or "));
+  return fmt::format("; only with {} = {}", field.condition.key, values);
 }
 
 }  // namespace
@@ -39,7 +54,7 @@ std::string to_toml(const Config& config) {
       text += fmt::format("{} = {}\n", field.name, toml_text(field.value_in(config)));
     }
   }
-  return text;
+  return text + rules_toml(config.rules);
 }
 
 std::string config_reference() {
@@ -56,6 +71,11 @@ std::string config_reference() {
     text += fmt::format("| `{}` | {} | `{}` | {} | {}{} |\n", field.name, field.type_name(),
                         toml_text(field.value_in(Config{})), field.allowed.text(), field.meaning,
                         effect_of(field));
+  }
+  text += kRulesIntroduction;
+  for (const RuleField& field : rule_fields()) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", field.name, type_name_of(field.kind()),
+                        field.allowed.text(), field.meaning);
   }
   return text;
 }

@@ -8,20 +8,32 @@
 
 namespace fsdptrain::models {
 
+// Rows of tokens and where each token stands, int64 [B, T] each.
+struct TokenRows {
+  Tensor tokens_BT;
+  // Of each token in its document, from 0.
+  Tensor positions_BT;
+  // Tokens of one row with different ids do not see each other.
+  Tensor document_ids_BT;
+};
+
+// Rows of one document each, from its beginning on.
+TokenRows one_document(const Tensor& tokens_BT);
+
 // A language model that predicts each token from those before it: what a trainer, an evaluation
 // and a sampler know of any model family.
 //
 // Shapes: B samples, T positions, V vocabulary.
 class Decoder : public nn::Module {
  public:
-  // Of the next token at every position; tokens_BT is int64, T at most max_seq_len().
-  Tensor logits(const Tensor& tokens_BT);
+  // Of the next token at every position, [B, T, V]; T at most max_seq_len().
+  Tensor logits(const TokenRows& rows);
 
-  // loss_scale * sum over unmasked targets of the cross entropy; targets_BT holds the next
-  // tokens, kIgnoredTarget where none is predicted. One element, float32 (float64 for float64
+  // options.loss_scale * sum over unmasked targets of the cross entropy; targets_BT holds the next
+  // tokens, options.ignore_index where none is predicted. One element, float32 (float64 for float64
   // models).
-  Tensor loss(const Tensor& tokens_BT, const Tensor& targets_BT, double loss_scale,
-              ops::HeadForm form);
+  Tensor loss(const TokenRows& rows, const Tensor& targets_BT,
+              const ops::LinearCrossEntropyOptions& options);
 
   // What is repeated, in order: the units of recomputation.
   virtual std::vector<nn::Module*> blocks() = 0;
@@ -32,7 +44,7 @@ class Decoder : public nn::Module {
 
  private:
   // The input of the head, [B, T, features], and the head's weight, [V, features].
-  virtual Tensor hidden(const Tensor& tokens_BT) = 0;
+  virtual Tensor hidden(const TokenRows& rows) = 0;
   virtual const Tensor& head_weight() const = 0;
 };
 

@@ -111,7 +111,8 @@ std::vector<nn::Module*> Gpt2::blocks() {
   return blocks;
 }
 
-Tensor Gpt2::hidden(const Tensor& tokens_BT) {
+Tensor Gpt2::hidden(const TokenRows& rows) {
+  const Tensor& tokens_BT = rows.tokens_BT;
   check<ShapeError>(tokens_BT.dims() == 2 && tokens_BT.size(1) <= config_.max_seq_len,
                     "gpt2: tokens must be [batch, at most {} positions], got {}",
                     config_.max_seq_len, tokens_BT.shape());

@@ -63,7 +63,7 @@ class Gpt2 final : public Decoder {
   std::int64_t max_seq_len() const override { return config_.max_seq_len; }
 
  private:
-  Tensor hidden(const Tensor& tokens_BT) override;
+  Tensor hidden(const TokenRows& rows) override;
   // The head is tied to the token embedding.
   const Tensor& head_weight() const override { return wte_.weight(); }
 

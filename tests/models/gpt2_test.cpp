@@ -63,12 +63,13 @@ void compare_with_pytorch(const std::string& file, DType dtype, double relative,
     GoldenModel golden_model(golden, dtype);
     {
       const autograd::NoGradGuard no_grad;
-      const Tensor logits = golden_model.model.logits(tokens);
+      const Tensor logits = golden_model.model.logits(models::one_document(tokens));
       const Tensor expected = golden.tensor("logits");
       REQUIRE(logits.shape() == expected.shape());
       CHECK(testing::max_difference(logits, expected) <= relative * testing::max_abs(expected));
     }
-    const Tensor loss = golden_model.model.loss(tokens, targets, scale, form);
+    const Tensor loss = golden_model.model.loss(models::one_document(tokens), targets,
+                                                {.loss_scale = scale, .form = form});
     CHECK(loss.item() == doctest::Approx(golden.tensor("loss").item()).epsilon(relative));
 
     autograd::backward(loss);
@@ -128,9 +129,10 @@ TEST_SUITE("models/gpt2") {
       const std::string batch = "batch." + std::to_string(step % cycle);
       const Tensor targets = golden.tensor(batch + ".targets");
       parameters.zero_grad();
-      const Tensor loss = golden_model.model.loss(golden.tensor(batch + ".tokens"), targets,
-                                                  1.0 / static_cast<double>(count_targets(targets)),
-                                                  ops::HeadForm::GradientInForward);
+      const Tensor loss =
+          golden_model.model.loss(models::one_document(golden.tensor(batch + ".tokens")), targets,
+                                  {.loss_scale = 1.0 / static_cast<double>(count_targets(targets)),
+                                   .form = ops::HeadForm::GradientInForward});
       CHECK(std::abs(loss.item() - losses.item(step)) <= 1e-9);
       autograd::backward(loss);
       parameters.mark_active_segments();
@@ -170,9 +172,11 @@ TEST_SUITE("models/gpt2") {
   TEST_CASE("more positions than the model has, or a token beyond the vocabulary, is an error") {
     const Golden golden("gpt2_tiny.float32.safetensors");
     GoldenModel golden_model(golden, DType::Float32);
-    CHECK_THROWS_WITH_AS(golden_model.model.logits(Tensor::zeros({1, 25}, DType::Int64)),
-                         doctest::Contains("at most 24 positions], got [1, 25]"), ShapeError);
-    CHECK_THROWS_WITH_AS(golden_model.model.logits(Tensor::full({1, 3}, 61, DType::Int64)),
-                         doctest::Contains("wte: embedding"), ShapeError);
+    CHECK_THROWS_WITH_AS(
+        golden_model.model.logits(models::one_document(Tensor::zeros({1, 25}, DType::Int64))),
+        doctest::Contains("at most 24 positions], got [1, 25]"), ShapeError);
+    CHECK_THROWS_WITH_AS(
+        golden_model.model.logits(models::one_document(Tensor::full({1, 3}, 61, DType::Int64))),
+        doctest::Contains("wte: embedding"), ShapeError);
   }
 }

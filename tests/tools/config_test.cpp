@@ -34,6 +34,12 @@ std::string other_value(const Field& field) {
   if (const auto* number = std::get_if<double>(&value)) {
     return toml_text(*number * 0.5 + 0.01);
   }
+  if (std::holds_alternative<std::vector<double>>(value)) {
+    return "[0.25, 3.0]";
+  }
+  if (std::holds_alternative<std::vector<std::string>>(value)) {
+    return "[\"a \\\"b\\\" \\\\ c\", \"d\"]";
+  }
   return "\"a \\\"b\\\" \\\\ c\"";
 }
 
@@ -45,7 +51,7 @@ TEST_CASE("a file sets what it names and leaves the rest at the defaults") {
   CHECK(config.train.global_batch == 4);
   CHECK(config.optimizer.lr == 1.0);
   CHECK_FALSE(config.model.bias);
-  CHECK(config.data.tokens == "a.tok");
+  CHECK(config.data.tokens == std::vector<std::string>{"a.tok"});
   CHECK(config.train.seq_len == Config{}.train.seq_len);
   CHECK(parse("").train.steps == Config{}.train.steps);
 }
@@ -56,7 +62,7 @@ TEST_CASE("overrides win over the file, the last over those before") {
                                      "data.tokens=x/y.tok", "run.dir=\"a b\"", "model.bias=false"});
   CHECK(config.train.steps == 9);
   CHECK(config.optimizer.lr == 3e-4);
-  CHECK(config.data.tokens == "x/y.tok");
+  CHECK(config.data.tokens == std::vector<std::string>{"x/y.tok"});
   CHECK(config.run.dir == "a b");
   CHECK_FALSE(config.model.bias);
 }
@@ -82,8 +88,15 @@ TEST_CASE("what is printed reads back to the same, for every key") {
     CAPTURE(field.key());
     std::vector<std::string> overrides{"train.global_batch=72", "model.embed_dim=840",
                                        "model.max_seq_len=257"};
-    for (const std::string_view value : field.condition.values) {
-      overrides.push_back(std::string(field.condition.key) + "=" + std::string(value));
+    // The last value that each condition names, from the outermost condition on.
+    for (const Field* f = &field; !f->condition.key.empty(); f = find_field(f->condition.key)) {
+      overrides.insert(overrides.begin(), std::string(f->condition.key) + "=" +
+                                              std::string(f->condition.key == "model.name"
+                                                              ? f->condition.values.front()
+                                                              : f->condition.values.back()));
+    }
+    if (field.key() == "data.weights") {
+      overrides.emplace_back("data.tokens=[\"a\", \"b\"]");
     }
     if (field.key() != "model.embed_dim") {
       overrides.push_back(field.key() + "=" + other_value(field));
@@ -99,6 +112,29 @@ TEST_CASE("what is printed reads back to the same, for every key") {
     CHECK(printed != to_toml(Config{}));
     CHECK(printed.find(std::string(field.name) + " = ") != std::string::npos);
   }
+}
+
+TEST_CASE("rules are read in order, print and read back to the same") {
+  const std::string toml =
+      "[[rules]]\nmatch = \"*.bias\"\ndecay = true\nlr_scale = 2\n"
+      "[[rules]]\nmatch = \"wte.*\"\nfreeze = true\ndtype = \"bfloat16\"\n"
+      "[[rules]]\nmatch = \"h.?.*\"\nrecompute = \"full\"\n";
+  const Config config = parse(toml);
+  REQUIRE(config.rules.size() == 3);
+  CHECK(config.rules[0] == RuleConfig{.match = "*.bias", .decay = true, .lr_scale = 2.0});
+  CHECK(config.rules[1] == RuleConfig{.match = "wte.*", .freeze = true, .dtype = "bfloat16"});
+  CHECK(config.rules[2] == RuleConfig{.match = "h.?.*", .recompute = "full"});
+  CHECK(parse(to_toml(config)).rules == config.rules);
+}
+
+TEST_CASE("a list may be given as its one element, and by an override as TOML or as plain text") {
+  using Texts = std::vector<std::string>;
+  CHECK(parse("[data]\ntokens = \"a\"\n").data.tokens == Texts{"a"});
+  CHECK(parse("", {"data.tokens=a b.bin"}).data.tokens == Texts{"a b.bin"});
+  CHECK(parse("", {"data.tokens=[\"a\", \"b\"]", "data.weights=[1, 0.5]"}).data.tokens ==
+        Texts{"a", "b"});
+  CHECK(parse("", {"data.tokens=[\"a\", \"b\"]", "data.weights=[1, 0.5]"}).data.weights ==
+        std::vector<double>{1, 0.5});
 }
 
 TEST_CASE("a model name that fixes sizes sets them and refuses others") {
@@ -147,7 +183,35 @@ TEST_CASE("each mistake is named with its place, key, value and cure") {
       {"[optimizer]\neps = 1e-300\n", "optimizer.eps = 1e-300: must be at least 1e-37"},
       {"[run]\ndir = \"\"\n", "run.dir = \"\": must be not empty"},
       {"[data]\ntokens = \"a\\u0000b\"\n",
-       "data.tokens = \"a\\u0000b\": must be without zero bytes"},
+       "data.tokens = [\"a\\u0000b\"]: must be not empty, without zero bytes"},
+      {"[model]\ninit_from = \"a\\u0000b\"\n",
+       "model.init_from = \"a\\u0000b\": must be without zero bytes"},
+      {"[data]\ntokens = [\"a\", 1]\n",
+       "data.tokens = ['a', 1]: must be of type list of strings, got array"},
+      {"[data]\ntokens = [\"a\", \"\"]\n", "data.tokens = [\"a\", \"\"]: must be not empty"},
+      {"[data]\ntokens = [\"a\", \"b\"]\nweights = 1\n",
+       "run.toml:3: data.weights = [1.0]: must have as many elements as data.tokens = [\"a\", "
+       "\"b\"] "
+       "(run.toml:2)"},
+      {"[data]\ntokens = [\"a\"]\nweights = 0\n",
+       "data.weights = [0.0]: must have a positive element"},
+      {"[data]\ntokens = [\"a\"]\nweights = [-1]\n", "data.weights = [-1.0]: must be at least 0"},
+      {"[model]\nname = \"llama\"\nnum_heads = 6\nnum_kv_heads = 4\n",
+       "model.num_heads = 6: must be a multiple of model.num_kv_heads = 4"},
+      {"[model]\nname = \"llama\"\nrope_scaling = \"llama3\"\nrope_low_freq_factor = 4\n",
+       "model.rope_low_freq_factor = 4.0: must be less than model.rope_high_freq_factor = 4.0"},
+      {"[rules]\nmatch = \"*\"\n", "run.toml:1: [rules]: must be a list of tables"},
+      {"rules = [1]\n", "run.toml:1: rules = 1: must be tables"},
+      {"[[rules]]\ndecay = true\n", "run.toml:1: [[rules]]: must have a match"},
+      {"[[rules]]\nmatch = \"*\"\n", "[[rules]] match = \"*\": changes nothing"},
+      {"[[rules]]\nmatch = \"*\"\ndekay = true\n",
+       "run.toml:3: rules.dekay = true: unknown key: did you mean rules.decay?"},
+      {"[[rules]]\nmatch = \"*\"\nlr_scale = -1\n",
+       "run.toml:3: rules.lr_scale = -1.0: must be at least 0, at most 1000000"},
+      {"[[rules]]\nmatch = \"*\"\nfreeze = 1\n",
+       "run.toml:3: rules.freeze = 1: must be of type boolean, got integer"},
+      {"[[rules]]\nmatch = \"*\"\ndtype = \"bfloat16\"\n",
+       "dtype = \"bfloat16\" is for parameters that are not trained"},
       {"[optimizer]\nbeta1 = 1.0\n", "optimizer.beta1 = 1.0: must be at least 0, below 1"},
       {"[data]\nvalidation_fraction = -0.1\n", "must be at least 0, below 1"},
       {"[optimizer]\nname = \"adam\"\n",
@@ -237,7 +301,7 @@ TEST_CASE("dots in text, comments and many keys are no depth") {
   const Config config = parse("# " + dots + "\n[run]\ndir = \"\\\"" + dots + "\" # ' " + dots +
                               "\n[data]\ntokens = '''\n" + dots + "''\n" + dots + "'''\n");
   CHECK(config.run.dir == "\"" + dots);
-  CHECK(config.data.tokens == dots + "''\n" + dots);
+  CHECK(config.data.tokens == std::vector{dots + "''\n" + dots});
   CHECK(parse(repeated("# a.b\n", 100) + "train.steps = 3\n").train.steps == 3);
 }
 

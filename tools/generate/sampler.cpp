@@ -57,7 +57,7 @@ void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
     const Tensor context =
         Tensor::from<std::int64_t>(std::span(tokens).last(static_cast<std::size_t>(length)),
                                    {1, length}, MemoryCategory::Data);
-    const Tensor logits = model.logits(context);
+    const Tensor logits = model.logits(models::one_document(context));
     std::vector<double> last;
     for (std::int64_t token = 0; token < model.vocab_size(); ++token) {
       last.push_back(logits.item((length - 1) * model.vocab_size() + token));

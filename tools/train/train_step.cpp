@@ -62,9 +62,10 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
   random.step = step;
   for (const data::Batch& batch : micro_batches) {
     random.first_sample = batch.first_sample;
-    const Tensor loss = model_.loss(
-        to_tensor(batch.tokens, batch, device_), to_tensor(batch.targets, batch, device_),
-        1.0 / static_cast<double>(num_targets), ops::HeadForm::GradientInForward);
+    const Tensor loss = model_.loss(models::one_document(to_tensor(batch.tokens, batch, device_)),
+                                    to_tensor(batch.targets, batch, device_),
+                                    {.loss_scale = 1.0 / static_cast<double>(num_targets),
+                                     .form = ops::HeadForm::GradientInForward});
     autograd::backward(loss);
     kernels::accumulate(loss.launch(), result.loss.view(), loss.view());
   }
@@ -90,8 +91,8 @@ std::optional<double> evaluate(models::Decoder& model, const data::TokenDataset&
     const data::Batch part =
         data::sequential_batch(dataset, first, static_cast<std::int64_t>(rows));
     const Tensor loss =
-        model.loss(to_tensor(part.tokens, part, Device::cpu()),
-                   to_tensor(part.targets, part, Device::cpu()), 1.0, ops::HeadForm::Recompute);
+        model.loss(models::one_document(to_tensor(part.tokens, part, Device::cpu())),
+                   to_tensor(part.targets, part, Device::cpu()), {});
     total += loss.item();
     num_targets += part.num_targets;
   }

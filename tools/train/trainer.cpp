@@ -37,10 +37,11 @@ std::string as_duration(double seconds) {
 }
 
 std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
-  auto file = std::make_shared<const data::TokenFile>(config.data.tokens);
+  auto file = std::make_shared<const data::TokenFile>(config.data.tokens.front());
   check<ConfigError>(file->header().vocab_size <= config.model.vocab_size,
                      "model.vocab_size: {} is less than the {} of {}: set it to that",
-                     config.model.vocab_size, file->header().vocab_size, config.data.tokens);
+                     config.model.vocab_size, file->header().vocab_size,
+                     config.data.tokens.front());
   return file;
 }
 

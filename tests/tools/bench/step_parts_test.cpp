@@ -32,12 +32,12 @@ TEST_CASE("parts add up to the step, and unknown kernels are other") {
 
 TEST_CASE("every kernel of a training step has its part") {
   Config config;
-  config.model = {.num_layers = 2,
-                  .num_heads = 2,
-                  .embed_dim = 16,
-                  .vocab_size = 61,
-                  .max_seq_len = 8,
-                  .dropout = 0.1};
+  config.model.num_layers = 2;
+  config.model.num_heads = 2;
+  config.model.embed_dim = 16;
+  config.model.vocab_size = 61;
+  config.model.max_seq_len = 8;
+  config.model.dropout = 0.1;
   config.train.micro_batch = 2;
   config.train.seq_len = 8;
   for (const char* const optimizer : {"adamw", "sgd"}) {
