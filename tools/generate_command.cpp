@@ -1,9 +1,11 @@
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -11,69 +13,75 @@
 #include "runtime/data/byte_text.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/generate/byte_prompt.h"
 #include "tools/generate/sampler.h"
 #include "tools/standard_output.h"
-#include "tools/train/from_config.h"
-#include "tools/train/run_folder.h"
-#include "tools/train/weights.h"
+#include "tools/trained_model.h"
 
 namespace fsdptrain::tools {
 namespace {
 
 struct Arguments {
-  std::string run;
-  std::string prompt;
+  TrainedModelArguments model;
+  std::optional<std::string> prompt;
+  std::vector<std::int64_t> prompt_ids;
   std::string output;
   int threads = 0;
-  SamplingOptions sampling{.num_tokens = 200, .temperature = 0.8, .top_k = 0, .seed = 1};
+  SamplingOptions sampling{.num_tokens = 200, .temperature = 0.8, .seed = 1};
 };
 
-// Byte tokens of a text; the token behind the bytes marks the end of a document.
-std::vector<std::int64_t> byte_tokens(const std::string& text) {
-  std::vector<std::int64_t> tokens;
-  for (const char letter : text) {
-    tokens.push_back(static_cast<unsigned char>(letter));
+// Tokens in and text out, by the tokenizer of the weights: bytes, or numbers for all others.
+class Dialogue {
+ public:
+  Dialogue(const Arguments& arguments, const TrainedModel& trained)
+      : is_text_(trained.info.tokenizer == data::kByteTokenizer) {
+    if (arguments.prompt) {
+      check<ConfigError>(
+          is_text_,
+          "--prompt: text can be given to weights of the tokenizer \"{}\" only, these "
+          "are of \"{}\": give --prompt-ids",
+          data::kByteTokenizer, trained.info.tokenizer);
+      prompt_ = byte_tokens(*arguments.prompt);
+    } else {
+      prompt_ = arguments.prompt_ids;
+    }
+    check<ConfigError>(!prompt_.empty(), "--prompt: must have at least one byte");
+    const std::int64_t vocab_size = trained.model->vocab_size();
+    for (const std::int64_t token : prompt_) {
+      check<ConfigError>(token < vocab_size, "--prompt-ids: {} is no token: the vocabulary has {}",
+                         token, vocab_size);
+    }
   }
-  return tokens;
-}
 
-void check_finite(const RunFolder& folder, const nn::FlatParameters& parameters) {
-  for (const auto& parameter : parameters.named()) {
-    const auto values = parameter.values.values<float>();
-    const auto bad =
-        std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
-    check(bad == values.end(),
-          "{}: {} holds {}: the file is damaged, or the training went wrong: train again",
-          folder.weights().string(), parameter.name, bad == values.end() ? 0 : *bad);
+  const std::vector<std::int64_t>& prompt() const { return prompt_; }
+
+  std::string shown(std::int64_t token) {
+    const bool first = std::exchange(is_first_, false);
+    return is_text_ ? text_of_byte_token(token) : fmt::format("{}{}", first ? "" : " ", token);
   }
-}
+
+ private:
+  bool is_text_;
+  bool is_first_ = true;
+  std::vector<std::int64_t> prompt_;
+};
 
 int generate(const Arguments& arguments) {
-  const RunFolder folder = RunFolder::open(arguments.run);
-  const WeightsInfo info = read_weights_info(folder.weights());
-  check<DataError>(info.tokenizer == data::kByteTokenizer,
-                   "{}: generate knows the tokenizer \"{}\" only, these weights are of \"{}\"",
-                   folder.weights().string(), data::kByteTokenizer, info.tokenizer);
   RankContext context({.threads = arguments.threads});
   const ContextGuard guard(context);
-  const auto model = build_model(info.config);
-  nn::FlatParameters parameters(*model, {.compute_dtype = compute_dtype(info.config.train)});
-  load_weights(folder.weights(), parameters);
-  check_finite(folder, parameters);
-
-  std::string text = arguments.prompt;
-  const bool show = arguments.output.empty();
-  if (show) {
-    print_now(text);
-  }
-  sample(*model, byte_tokens(arguments.prompt), arguments.sampling, [&](std::int64_t token) {
-    const std::string piece = token < 256 ? std::string(1, static_cast<char>(token)) : "\n\n";
+  const TrainedModel trained = arguments.model.load();
+  Dialogue dialogue(arguments, trained);
+  std::string text;
+  const auto add = [&](std::int64_t token) {
+    const std::string piece = dialogue.shown(token);
     text += piece;
-    if (show) {
+    if (arguments.output.empty()) {
       print_now(piece);
     }
-  });
-  if (show) {
+  };
+  std::ranges::for_each(dialogue.prompt(), add);
+  sample(*trained.model, dialogue.prompt(), arguments.sampling, add);
+  if (arguments.output.empty()) {
     print_now("\n");
     return static_cast<int>(ExitCode::Done);
   }
@@ -88,15 +96,24 @@ int generate(const Arguments& arguments) {
 Command add_generate_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->footer(
-      R"(Example:
-  fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400)");
+      R"(Weights of byte tokens take and give text; all others numbers of tokens. The whole text is
+computed again for every token, so a long one takes its time.
+
+Examples:
+  fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
+  fsdptrain generate --run runs/quickstart --prompt "And" --temperature 1 --top-p 0.9 --seed 7
+  fsdptrain generate --weights weights.safetensors --prompt-ids 464,3290,318 --temperature 0)");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("--run", arguments->run, "folder of a run of fsdptrain train")
-      ->required()
-      ->check(not_empty())
-      ->type_name("DIR");
-  command->add_option("--prompt", arguments->prompt, "text to continue, at least one byte")
-      ->required();
+  arguments->model.add_to(*command);
+  CLI::Option_group* const prompt = command->add_option_group("prompt");
+  prompt->add_option("--prompt", arguments->prompt, "text to continue, at least one byte");
+  prompt
+      ->add_option("--prompt-ids", arguments->prompt_ids,
+                   "tokens to continue, as numbers with commas between them")
+      ->delimiter(',')
+      ->check(whole_number(0, std::numeric_limits<std::int32_t>::max()))
+      ->type_name("IDS");
+  prompt->require_option(1);
   command->add_option("--tokens", arguments->sampling.num_tokens, "tokens to add")
       ->check(whole_number(1, std::uint64_t{1} << 30))
       ->capture_default_str();
@@ -107,6 +124,12 @@ Command add_generate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--top-k", arguments->sampling.top_k, "only the k likeliest tokens; 0: all")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", arguments->sampling.top_p,
+                   "only the fewest of the likeliest tokens that have this probability together; "
+                   "1: all")
+      ->check(decimal_number(1e-9, 1))
       ->capture_default_str();
   command->add_option("--seed", arguments->sampling.seed, "the same seed gives the same text")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))

@@ -18,10 +18,11 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  fsdptrain data prepare --text books/ --output books.tok
-  fsdptrain train --config configs/quickstart.toml --set data.tokens=books.tok
-  fsdptrain generate --run runs/quickstart --prompt "In the beginning"
-  fsdptrain data baseline --tokens books.tok
+  fsdptrain data prepare --text books/ --output books.bin
+  fsdptrain model --config configs/llama-10m-bytes.toml
+  fsdptrain train --config configs/llama-10m-bytes.toml --set data.tokens=books.bin
+  fsdptrain eval --run runs/llama-10m-bytes
+  fsdptrain generate --run runs/llama-10m-bytes --prompt "In the beginning"
   fsdptrain config --set train.steps=100 > run.toml
   fsdptrain bench step
 
@@ -61,8 +62,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   const std::vector<Command> commands{
-      add_train_command(app),  add_generate_command(app), add_data_command(app),
-      add_config_command(app), add_bench_command(app),    add_version_command(app),
+      add_data_command(app),  add_model_command(app),    add_train_command(app),
+      add_eval_command(app),  add_generate_command(app), add_config_command(app),
+      add_bench_command(app), add_version_command(app),
   };
   try {
     app.parse(argc, argv);

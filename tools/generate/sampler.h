@@ -12,8 +12,10 @@ struct SamplingOptions {
   std::int64_t num_tokens = 0;
   // 0: always the most likely token.
   double temperature = 1;
-  // Only the most likely ones; 0: all.
+  // Only so many of the likeliest, and those as likely as the last of them; 0: all.
   std::int64_t top_k = 0;
+  // Only the fewest of the likeliest that have this probability together; 1: all.
+  double top_p = 1;
   std::uint64_t seed = 0;
 };
 
@@ -23,9 +25,9 @@ struct SamplingOptions {
 void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
             const SamplingOptions& options, const std::function<void(std::int64_t)>& emit);
 
-// Draws from softmax(logits / temperature) by one uniform number in (0, 1). Error if a logit is NaN
-// or +infinity, or none is finite.
-std::int64_t draw(std::vector<double> logits, double temperature, std::int64_t top_k,
+// Draws from softmax(logits / temperature), cut to top_k, then to top_p, by one uniform number in
+// (0, 1). Error if a logit is NaN or +infinity, or none is finite.
+std::int64_t draw(const std::vector<double>& logits, const SamplingOptions& options,
                   double uniform);
 
 }  // namespace fsdptrain::tools

@@ -23,7 +23,8 @@ std::vector<double> frequencies(const std::vector<double>& logits, double temper
                                 std::int64_t top_k) {
   std::vector<double> frequency(logits.size());
   for (int i = 0; i < kDraws; ++i) {
-    const std::int64_t token = draw(logits, temperature, top_k, (i + 0.5) / kDraws);
+    const std::int64_t token =
+        draw(logits, {.temperature = temperature, .top_k = top_k}, (i + 0.5) / kDraws);
     frequency.at(static_cast<std::size_t>(token)) += 1.0 / kDraws;
   }
   return frequency;
@@ -39,10 +40,10 @@ void check_frequencies(const std::vector<double>& got, const std::vector<double>
 
 TEST_CASE("temperature 0 takes the largest logit, the first of equal ones") {
   for (const double uniform : {1e-9, 0.5, 1 - 1e-9}) {
-    CHECK(draw({0, 3, -1, 2}, 0, 0, uniform) == 1);
-    CHECK(draw({-5, -kInfinity, -4}, 0, 0, uniform) == 2);
-    CHECK(draw({1, 7, 7}, 0, 0, uniform) == 1);
-    CHECK(draw({42}, 0, 0, uniform) == 0);
+    CHECK(draw({0, 3, -1, 2}, {.temperature = 0}, uniform) == 1);
+    CHECK(draw({-5, -kInfinity, -4}, {.temperature = 0}, uniform) == 2);
+    CHECK(draw({1, 7, 7}, {.temperature = 0}, uniform) == 1);
+    CHECK(draw({42}, {.temperature = 0}, uniform) == 0);
   }
 }
 
@@ -76,19 +77,92 @@ TEST_CASE("a logit of -infinity is never drawn") {
   check_frequencies(frequencies({-kInfinity, 0, -kInfinity, 0, -kInfinity}, 1, 0),
                     {0, 0.5, 0, 0.5, 0});
   for (const double uniform : {1e-12, 1 - 1e-12}) {
-    CHECK(draw({-kInfinity, 0, -kInfinity}, 1, 0, uniform) == 1);
-    CHECK(draw({-kInfinity, 0, -kInfinity}, 1, 2, uniform) == 1);
+    CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1}, uniform) == 1);
+    CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1, .top_k = 2}, uniform) == 1);
   }
+}
+
+TEST_CASE("top_p keeps the fewest of the likeliest that reach it, and their proportions") {
+  const std::vector<double> logits{std::log(0.1), std::log(0.6), std::log(0.05), std::log(0.25)};
+  const auto cut = [&](double top_p, std::int64_t top_k) {
+    std::vector<double> frequency(logits.size());
+    for (int i = 0; i < kDraws; ++i) {
+      const std::int64_t token =
+          draw(logits, {.temperature = 1, .top_k = top_k, .top_p = top_p}, (i + 0.5) / kDraws);
+      frequency.at(static_cast<std::size_t>(token)) += 1.0 / kDraws;
+    }
+    return frequency;
+  };
+  check_frequencies(cut(0.59, 0), {0, 1, 0, 0});
+  check_frequencies(cut(0.61, 0), {0, 0.6 / 0.85, 0, 0.25 / 0.85});
+  check_frequencies(cut(0.84, 0), {0, 0.6 / 0.85, 0, 0.25 / 0.85});
+  check_frequencies(cut(0.86, 0), {0.1 / 0.95, 0.6 / 0.95, 0, 0.25 / 0.95});
+  check_frequencies(cut(1, 0), {0.1, 0.6, 0.05, 0.25});
+  // Shares are of what top_k left: 0.6 of 0.85 is 0.706.
+  check_frequencies(cut(0.7, 2), {0, 1, 0, 0});
+  check_frequencies(cut(0.71, 2), {0, 0.6 / 0.85, 0, 0.25 / 0.85});
+  for (const double uniform : {1e-9, 0.5, 1 - 1e-9}) {
+    CHECK(draw({7, 7, 7}, {.temperature = 1, .top_p = 1e-9}, uniform) == 0);
+  }
+}
+
+TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's logits") {
+  models::Gpt2 model(
+      {.vocab_size = 11, .max_seq_len = 8, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
+  const nn::FlatParameters parameters(model, {.seed = 5});
+  std::vector<std::int64_t> tokens{1, 2, 3};
+  sample(model, tokens, {.num_tokens = 5, .temperature = 0}, [&](std::int64_t token) {
+    const auto length = static_cast<std::int64_t>(tokens.size());
+    const Tensor logits =
+        model.logits(models::one_document(Tensor::from<std::int64_t>(tokens, {1, length})));
+    for (std::int64_t other = 0; other < 11; ++other) {
+      CHECK(logits.item((length - 1) * 11 + other) <= logits.item((length - 1) * 11 + token));
+    }
+    tokens.push_back(token);
+  });
+  CHECK(tokens.size() == 8);
+}
+
+TEST_CASE("sampled tokens follow the model's distribution, by chi-square") {
+  models::Gpt2 model(
+      {.vocab_size = 7, .max_seq_len = 4, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
+  const nn::FlatParameters parameters(model, {.seed = 11});
+  const std::vector<std::int64_t> prompt{4, 1};
+  const double temperature = 0.02;
+  const Tensor logits =
+      model.logits(models::one_document(Tensor::from<std::int64_t>(prompt, {1, 2})));
+  std::vector<double> expected;
+  double total = 0;
+  for (std::int64_t token = 0; token < 7; ++token) {
+    expected.push_back(std::exp(logits.item(7 + token) / temperature));
+    total += expected.back();
+  }
+  constexpr int kSamples = 4000;
+  std::vector<double> counts(7);
+  for (int seed = 0; seed < kSamples; ++seed) {
+    sample(model, prompt,
+           {.num_tokens = 1, .temperature = temperature, .seed = static_cast<std::uint64_t>(seed)},
+           [&](std::int64_t token) { counts.at(static_cast<std::size_t>(token)) += 1; });
+  }
+  double chi_square = 0;
+  for (std::size_t token = 0; token < 7; ++token) {
+    const double mean = kSamples * expected[token] / total;
+    CAPTURE(token);
+    CHECK(mean > 20);
+    chi_square += (counts[token] - mean) * (counts[token] - mean) / mean;
+  }
+  // The 99.9 % quantile of chi-square with 6 degrees of freedom.
+  CHECK(chi_square < 22.46);
 }
 
 TEST_CASE("logits that give no distribution are refused") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double temperature : {0.0, 1.0}) {
-    CHECK_THROWS_WITH_AS(draw({0, nan, 1}, temperature, 0, 0.5),
+    CHECK_THROWS_WITH_AS(draw({0, nan, 1}, {.temperature = temperature}, 0.5),
                          doctest::Contains("a logit of nan"), Error);
-    CHECK_THROWS_WITH_AS(draw({0, kInfinity}, temperature, 0, 0.5),
+    CHECK_THROWS_WITH_AS(draw({0, kInfinity}, {.temperature = temperature}, 0.5),
                          doctest::Contains("the largest logit of the model is inf"), Error);
-    CHECK_THROWS_WITH_AS(draw({-kInfinity, -kInfinity}, temperature, 0, 0.5),
+    CHECK_THROWS_WITH_AS(draw({-kInfinity, -kInfinity}, {.temperature = temperature}, 0.5),
                          doctest::Contains("the largest logit of the model is -inf"), Error);
   }
 }

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/progress.h"
+#include "tools/standard_output.h"
+#include "tools/stop_signals.h"
+#include "tools/train/datasets.h"
+#include "tools/train/evaluation.h"
+#include "tools/trained_model.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+struct Arguments {
+  TrainedModelArguments model;
+  std::vector<std::string> tokens;
+  std::int64_t batches = -1;
+  bool json = false;
+  int threads = 0;
+};
+
+using DatasetList = std::vector<std::shared_ptr<const data::TokenDataset>>;
+
+DatasetList open_tokens(const Arguments& arguments, const TrainedModel& trained) {
+  const Config& config = trained.info.config;
+  if (arguments.tokens.empty()) {
+    const Datasets datasets = open_datasets(config);
+    check<ConfigError>(
+        !datasets.validation.empty(),
+        "--tokens: must be given: the run behind {} held nothing back for validation",
+        trained.path.string());
+    return datasets.validation;
+  }
+  DatasetList datasets = open_validation(config, arguments.tokens);
+  for (const auto& dataset : datasets) {
+    check<DataError>(dataset->source().vocabulary().tokenizer == trained.info.tokenizer,
+                     "{}: holds tokens of \"{}\", the weights are of \"{}\": prepare the text with "
+                     "the tokenizer of the weights",
+                     dataset->source().name(), dataset->source().vocabulary().tokenizer,
+                     trained.info.tokenizer);
+  }
+  return datasets;
+}
+
+std::string as_text(const LossTotals& totals) {
+  std::string text = fmt::format(
+      "targets        {}\n"
+      "loss           {:.4f} nats per token\n"
+      "perplexity     {:.4f}\n",
+      totals.num_targets, totals.mean(), totals.perplexity());
+  if (totals.num_bytes > 0) {
+    text += fmt::format("bits per byte  {:.4f}\n", totals.bits_per_byte());
+  }
+  return text;
+}
+
+std::string as_json(const std::string& weights, const LossTotals& totals) {
+  nlohmann::ordered_json json{{"weights", weights},
+                              {"targets", totals.num_targets},
+                              {"loss", totals.mean()},
+                              {"perplexity", totals.perplexity()}};
+  if (totals.num_bytes > 0) {
+    json["bits_per_byte"] = totals.bits_per_byte();
+  }
+  return json.dump() + "\n";
+}
+
+int evaluate_weights(const Arguments& arguments) {
+  // Before the threads of the context, so that they hold the signals back too.
+  StopSignals signals;
+  RankContext context({.threads = arguments.threads});
+  const ContextGuard guard(context);
+  const TrainedModel trained = arguments.model.load();
+  const Config& config = trained.info.config;
+  const DatasetList datasets = open_tokens(arguments, trained);
+  EvaluationOptions options{
+      .batch = config.train.micro_batch,
+      .max_batches = arguments.batches < 0 ? config.eval.batches : arguments.batches};
+  const std::uint64_t num_samples = num_evaluated(datasets, options);
+  Progress progress("eval", num_samples, ProgressUnit::Turns);
+  std::uint64_t done = 0;
+  options.progress = [&](const LossTotals&) {
+    signals.check_stop();
+    done = std::min(done + static_cast<std::uint64_t>(options.batch), num_samples);
+    progress.update(done);
+  };
+  const LossTotals totals = evaluate(*trained.model, datasets, options);
+  check<DataError>(totals.num_targets > 0,
+                   "eval: no token has a target: each of them ends a document, got {} samples",
+                   num_samples);
+  print_now(arguments.json
+                ? as_json(trained.path.string(), totals)
+                : fmt::format("weights        {}\n", trained.path.string()) + as_text(totals));
+  return static_cast<int>(ExitCode::Done);
+}
+
+}  // namespace
+
+Command add_eval_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand("eval", "Measure the loss of trained weights");
+  command->footer(
+      R"(Prints the mean loss over the tokens in nats, its exponential (the perplexity), and, for byte
+tokens, bits per byte of text. Without --tokens it takes the tokens that the run held back for
+validation, and gives the loss of the last validation in its metrics.
+
+Examples:
+  fsdptrain eval --run runs/quickstart
+  fsdptrain eval --run runs/quickstart --ema --json
+  fsdptrain eval --weights runs/quickstart/weights.safetensors --tokens other.bin)");
+  const auto arguments = std::make_shared<Arguments>();
+  arguments->model.add_to(*command);
+  command
+      ->add_option("--tokens", arguments->tokens,
+                   "token files, or folders of them, of which all tokens are taken")
+      ->check(not_empty())
+      ->type_name("PATH");
+  command
+      ->add_option("--batches", arguments->batches,
+                   "micro-batches at most, 0: all; else eval.batches of the run")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->type_name("N");
+  command->add_flag("--json", arguments->json, "one JSON object instead of a table");
+  add_threads(*command, arguments->threads);
+  return {command, [arguments] { return evaluate_weights(*arguments); }};
+}
+
+}  // namespace fsdptrain::tools

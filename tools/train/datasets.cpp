@@ -1,0 +1,85 @@
+#include "tools/train/datasets.h"
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+std::shared_ptr<const data::TokenSource> open_source(const Config& config,
+                                                     const std::string& path) {
+  auto source = std::make_shared<const data::TokenSource>(path);
+  check<ConfigError>(source->vocabulary().size <= config.model.vocab_size,
+                     "model.vocab_size: {} is less than the {} of {}: set it to that",
+                     config.model.vocab_size, source->vocabulary().size, path);
+  return source;
+}
+
+std::shared_ptr<const data::TokenDataset> make_dataset(
+    const Config& config, std::shared_ptr<const data::TokenSource> source, data::TokenRange range) {
+  return std::make_shared<const data::TokenDataset>(std::move(source), config.train.seq_len, range,
+                                                    config.data.mask_documents);
+}
+
+// As written in data.weights, else in proportion to the training tokens.
+double weight_of(const Config& config, std::size_t source, std::uint64_t num_tokens) {
+  return config.data.weights.empty() ? static_cast<double>(num_tokens)
+                                     : config.data.weights[source];
+}
+
+}  // namespace
+
+const data::Vocabulary& Datasets::vocabulary() const {
+  return training.front().dataset->source().vocabulary();
+}
+
+std::uint64_t Datasets::num_training_tokens() const {
+  std::uint64_t num_tokens = 0;
+  for (const data::WeightedDataset& source : training) {
+    num_tokens += source.dataset->range().size();
+  }
+  return num_tokens;
+}
+
+std::uint64_t Datasets::num_validation_tokens() const {
+  std::uint64_t num_tokens = 0;
+  for (const auto& dataset : validation) {
+    num_tokens += dataset->range().size();
+  }
+  return num_tokens;
+}
+
+Datasets open_datasets(const Config& config) {
+  Datasets datasets;
+  const bool apart = !config.data.validation.empty();
+  for (std::size_t index = 0; index < config.data.tokens.size(); ++index) {
+    const auto source = open_source(config, config.data.tokens[index]);
+    const data::TokenSplit split =
+        data::split_tokens(source->num_tokens(), apart ? 0 : config.data.validation_fraction);
+    datasets.training.push_back({.dataset = make_dataset(config, source, split.train),
+                                 .weight = weight_of(config, index, split.train.size())});
+    if (split.validation.size() > 0) {
+      datasets.validation.push_back(make_dataset(config, source, split.validation));
+    }
+  }
+  if (apart) {
+    datasets.validation = open_validation(config, config.data.validation);
+    for (const auto& dataset : datasets.validation) {
+      data::check_same_vocabulary(datasets.training.front().dataset->source().name(),
+                                  datasets.vocabulary(), dataset->source().name(),
+                                  dataset->source().vocabulary());
+    }
+  }
+  return datasets;
+}
+
+std::vector<std::shared_ptr<const data::TokenDataset>> open_validation(
+    const Config& config, const std::vector<std::string>& sources) {
+  std::vector<std::shared_ptr<const data::TokenDataset>> datasets;
+  for (const std::string& path : sources) {
+    const auto source = open_source(config, path);
+    datasets.push_back(make_dataset(config, source, {0, source->num_tokens()}));
+  }
+  return datasets;
+}
+
+}  // namespace fsdptrain::tools

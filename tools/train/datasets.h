@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/data/loader.h"
+#include "runtime/data/token_dataset.h"
+#include "tools/config.h"
+
+namespace fsdptrain::tools {
+
+// The tokens of a run, as [data] says.
+struct Datasets {
+  // One for each of data.tokens.
+  std::vector<data::WeightedDataset> training;
+  // Held back from training: the ends of data.tokens, or data.validation. May be empty.
+  std::vector<std::shared_ptr<const data::TokenDataset>> validation;
+
+  // Of all sources, training and validation alike.
+  const data::Vocabulary& vocabulary() const;
+  std::uint64_t num_training_tokens() const;
+  std::uint64_t num_validation_tokens() const;
+};
+
+// Opens all files; nothing is read but headers. DataError for a file that is wrong, ConfigError
+// where the tokens do not fit the model, or data.weights the sources.
+Datasets open_datasets(const Config& config);
+
+// What open_datasets() would validate on if data.validation were `sources`: for an evaluation on
+// tokens of its own.
+std::vector<std::shared_ptr<const data::TokenDataset>> open_validation(
+    const Config& config, const std::vector<std::string>& sources);
+
+}  // namespace fsdptrain::tools

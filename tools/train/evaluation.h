@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "models/common/decoder.h"
+#include "runtime/data/token_dataset.h"
+
+namespace fsdptrain::tools {
+
+// Losses of a model over tokens that it predicted.
+struct LossTotals {
+  // Sum of the cross entropies.
+  double nats = 0;
+  std::int64_t num_targets = 0;
+  // Bytes of text behind the targets: of byte tokens all but the end of a document; else 0.
+  std::int64_t num_bytes = 0;
+
+  double mean() const { return nats / static_cast<double>(num_targets); }
+  double perplexity() const;
+  // REQUIRES: num_bytes > 0.
+  double bits_per_byte() const;
+};
+
+struct EvaluationOptions {
+  // Samples per forward.
+  std::int64_t batch = 1;
+  // Forwards at most, from the first sample on; 0: all.
+  std::int64_t max_batches = 0;
+  // Told the targets so far after each forward; it may throw to stop.
+  std::function<void(const LossTotals&)> progress = {};
+};
+
+// Samples of all datasets together that evaluate() takes.
+std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
+                            const EvaluationOptions& options);
+
+// Adds up the loss over the datasets, one after the other and in their own order, without history
+// and in evaluation mode. The same weights, data and options give the same bits. num_targets is 0
+// where every target is masked.
+LossTotals evaluate(models::Decoder& model,
+                    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
+                    const EvaluationOptions& options);
+
+}  // namespace fsdptrain::tools
