@@ -3,11 +3,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/copy.h"
 #include "kernels/rotary.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/checks.h"
 #include "runtime/ops/dense.h"
+#include "runtime/tensor/views.h"
 
 namespace fsdptrain::ops {
 namespace {
@@ -85,14 +87,40 @@ void check_rotary(const Tensor& x, const Tensor& positions, std::span<const doub
   }
 }
 
-Tensor rotate(const Tensor& x, const Tensor& positions, std::span<const double> frequencies,
-              bool inverse) {
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+void rotate_into(const Tensor& y, const Tensor& x, const Tensor& positions,
+                 std::span<const double> frequencies, bool inverse) {
   kernels::rotary(x.launch(), {.out_BTHD = y.view(),
                                .in_BTHD = x.view(),
                                .positions_BT = positions.view(),
                                .frequencies = frequencies.data(),
                                .inverse = inverse});
+}
+
+Tensor rotate(const Tensor& x, const Tensor& positions, std::span<const double> frequencies,
+              bool inverse) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  rotate_into(y, x, positions, frequencies, inverse);
+  return y;
+}
+
+// The first heads of packed ones, [B, T, H, D].
+Tensor turned_heads(const Tensor& x_BTX, std::int64_t num_turned, std::int64_t head_size) {
+  return views::reshape(views::narrow(x_BTX.detach(), 2, 0, num_turned * head_size),
+                        {x_BTX.size(0), x_BTX.size(1), num_turned, head_size});
+}
+
+Tensor rotate_packed(const Tensor& x_BTX, std::int64_t num_turned, const Tensor& positions,
+                     std::span<const double> frequencies, bool inverse) {
+  const Tensor x = dense(x_BTX);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const auto head_size = 2 * static_cast<std::int64_t>(frequencies.size());
+  rotate_into(turned_heads(y, num_turned, head_size), turned_heads(x, num_turned, head_size),
+              positions, frequencies, inverse);
+  const std::int64_t turned = num_turned * head_size;
+  const auto rest = [turned](const Tensor& t) {
+    return views::narrow(t, 2, turned, t.size(2) - turned).view();
+  };
+  kernels::copy(y.launch(), rest(y), rest(x));
   return y;
 }
 
@@ -125,6 +153,25 @@ Tensor rotary(const Tensor& x_BTHD, const Tensor& positions_BT,
                  frequencies = std::vector(frequencies.begin(), frequencies.end())](
                     const Tensor& dy_BTHD, GradientSink&) -> Gradients {
                   return {rotate(dy_BTHD, positions.get(), frequencies, true)};
+                });
+}
+
+Tensor packed_rotary(const Tensor& x_BTX, std::int64_t num_turned, const Tensor& positions_BT,
+                     std::span<const double> frequencies) {
+  const auto head_size = 2 * static_cast<std::int64_t>(frequencies.size());
+  check_defined("packed_rotary", x_BTX);
+  check<ShapeError>(x_BTX.dims() == 3 && head_size > 0 && x_BTX.size(2) % head_size == 0 &&
+                        0 <= num_turned && num_turned * head_size <= x_BTX.size(2),
+                    "packed_rotary: x must be [batch, token, heads of {} features] with {} heads "
+                    "to turn, got {}",
+                    head_size, num_turned, x_BTX.shape());
+  check_rotary(turned_heads(x_BTX, num_turned, head_size), positions_BT, frequencies);
+  return record("packed_rotary", rotate_packed(x_BTX, num_turned, positions_BT, frequencies, false),
+                {x_BTX},
+                [positions = SavedTensor(positions_BT), num_turned,
+                 frequencies = std::vector(frequencies.begin(), frequencies.end())](
+                    const Tensor& dy_BTX, GradientSink&) -> Gradients {
+                  return {rotate_packed(dy_BTX, num_turned, positions.get(), frequencies, true)};
                 });
 }
 

@@ -44,6 +44,12 @@ std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
 Tensor rotary(const Tensor& x_BTHD, const Tensor& positions_BT,
               std::span<const double> frequencies);
 
+// The same for the output of one projection, [B, T, X] of heads of twice as many features as there
+// are frequencies: the first `num_turned` heads are turned, the others copied. Its gradient is one
+// tensor.
+Tensor packed_rotary(const Tensor& x_BTX, std::int64_t num_turned, const Tensor& positions_BT,
+                     std::span<const double> frequencies);
+
 inline constexpr std::int64_t kMaxRotaryPosition = std::int64_t{1} << 24;
 
 }  // namespace fsdptrain::ops
