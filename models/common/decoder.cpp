@@ -1,5 +1,7 @@
 #include "models/common/decoder.h"
 
+#include <utility>
+
 #include "runtime/base/error.h"
 #include "runtime/ops/linear.h"
 
@@ -24,8 +26,20 @@ TokenRows one_document(const Tensor& tokens_BT) {
   return rows;
 }
 
+nn::Module::Tensors Decoder::with_rows(const TokenRows& rows) const {
+  const Shape& shape = rows.tokens_BT.shape();
+  check<ShapeError>(rows.tokens_BT.dims() == 2 && rows.tokens_BT.size(1) <= max_seq_len(),
+                    "model: tokens must be [batch, at most {} positions], got {}", max_seq_len(),
+                    shape);
+  check<ShapeError>(rows.positions_BT.shape() == shape && rows.document_ids_BT.shape() == shape,
+                    "model: positions and document ids must have the shape {} of the tokens, got "
+                    "{} and {}",
+                    shape, rows.positions_BT.shape(), rows.document_ids_BT.shape());
+  return {rows.tokens_BT, rows.positions_BT, rows.document_ids_BT};
+}
+
 Tensor Decoder::logits(const TokenRows& rows) {
-  return through_hooks({rows.tokens_BT, rows.positions_BT, rows.document_ids_BT},
+  return through_hooks(with_rows(rows),
                        [this](const Tensors& inputs) {
                          return Tensors{
                              ops::linear(hidden({inputs[0], inputs[1], inputs[2]}), head_weight())};
@@ -35,8 +49,10 @@ Tensor Decoder::logits(const TokenRows& rows) {
 
 Tensor Decoder::loss(const TokenRows& rows, const Tensor& targets_BT,
                      const ops::LinearCrossEntropyOptions& options) {
+  Tensors arguments = with_rows(rows);
+  arguments.push_back(targets_BT);
   return through_hooks(
-             {rows.tokens_BT, rows.positions_BT, rows.document_ids_BT, targets_BT},
+             std::move(arguments),
              [this, options](const Tensors& inputs) {
                return Tensors{ops::linear_cross_entropy(hidden({inputs[0], inputs[1], inputs[2]}),
                                                         head_weight(), inputs[3], options)};

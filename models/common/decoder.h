@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/nn/module.h"
+#include "models/common/placed_module.h"
 #include "runtime/ops/linear_cross_entropy.h"
 
 namespace fsdptrain::models {
@@ -15,6 +15,8 @@ struct TokenRows {
   Tensor positions_BT;
   // Tokens of one row with different ids do not see each other.
   Tensor document_ids_BT;
+
+  TokenPlaces places() const { return {positions_BT, document_ids_BT}; }
 };
 
 // Rows of one document each, from its beginning on.
@@ -26,7 +28,7 @@ TokenRows one_document(const Tensor& tokens_BT);
 // Shapes: B samples, T positions, V vocabulary.
 class Decoder : public nn::Module {
  public:
-  // Of the next token at every position, [B, T, V]; T at most max_seq_len().
+  // Of the next token at every position, [B, T, V]; T at most max_seq_len(), else ShapeError.
   Tensor logits(const TokenRows& rows);
 
   // options.loss_scale * sum over unmasked targets of the cross entropy; targets_BT holds the next
@@ -43,6 +45,9 @@ class Decoder : public nn::Module {
   virtual std::int64_t max_seq_len() const = 0;
 
  private:
+  // What the hooks see: the rows, of one shape, and what a computation takes besides.
+  Tensors with_rows(const TokenRows& rows) const;
+
   // The input of the head, [B, T, features], and the head's weight, [V, features].
   virtual Tensor hidden(const TokenRows& rows) = 0;
   virtual const Tensor& head_weight() const = 0;

@@ -33,6 +33,7 @@ void Gpt2Config::validate() const {
   check<ConfigError>(embed_dim % num_heads == 0,
                      "gpt2: embed_dim must be a multiple of num_heads, got {} and {}", embed_dim,
                      num_heads);
+  check<ConfigError>(window >= 0, "gpt2: window must not be negative, got {}", window);
   check<ConfigError>(dropout >= 0 && dropout < 1, "gpt2: dropout must be in [0, 1), got {}",
                      dropout);
 }

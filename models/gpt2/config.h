@@ -17,6 +17,8 @@ struct Gpt2Config {
   double dropout = 0;  // on embeddings and on both residual branches
   bool bias = true;
   double norm_eps = 1e-5;
+  // Tokens that a token sees, itself included; 0: all before it.
+  std::int64_t window = 0;
 
   // ConfigError naming the field where sizes do not fit.
   void validate() const;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "runtime/base/error.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/attention.h"
 #include "runtime/ops/view.h"
@@ -33,6 +32,7 @@ const Gpt2Config& validated(const Gpt2Config& config) {
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& config)
     : num_heads_(config.num_heads),
+      window_(config.window),
       c_attn_({.in = config.embed_dim,
                .out = 3 * config.embed_dim,
                .bias = config.bias,
@@ -45,8 +45,11 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config)
   register_module("c_proj", c_proj_);
 }
 
-Tensor Gpt2Attention::forward(const Tensor& x_BTC) {
-  const Tensor out_BTHD = ops::packed_attention(c_attn_(x_BTC), num_heads_).out;
+Tensor Gpt2Attention::forward_at(const Tensor& x_BTC, const TokenPlaces& places) {
+  const Tensor out_BTHD =
+      ops::packed_attention(c_attn_(x_BTC), {.num_heads = num_heads_, .num_kv_heads = num_heads_},
+                            {.document_ids = places.document_ids_BT, .window = window_})
+          .out;
   return c_proj_(ops::reshape(out_BTHD, x_BTC.shape()));
 }
 
@@ -82,8 +85,8 @@ Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t layer)
   register_module("mlp_dropout", mlp_dropout_);
 }
 
-Tensor Gpt2Block::forward(const Tensor& x_BTC) {
-  const auto [h_BTC, normalized_BTC] = ln_2_.add(x_BTC, attn_dropout_(attn_(ln_1_(x_BTC))));
+Tensor Gpt2Block::forward_at(const Tensor& x_BTC, const TokenPlaces& places) {
+  const auto [h_BTC, normalized_BTC] = ln_2_.add(x_BTC, attn_dropout_(attn_(ln_1_(x_BTC), places)));
   return ops::add(h_BTC, mlp_dropout_(mlp_(normalized_BTC)));
 }
 
@@ -112,14 +115,9 @@ std::vector<nn::Module*> Gpt2::blocks() {
 }
 
 Tensor Gpt2::hidden(const TokenRows& rows) {
-  const Tensor& tokens_BT = rows.tokens_BT;
-  check<ShapeError>(tokens_BT.dims() == 2 && tokens_BT.size(1) <= config_.max_seq_len,
-                    "gpt2: tokens must be [batch, at most {} positions], got {}",
-                    config_.max_seq_len, tokens_BT.shape());
-  const Tensor positions_TC = ops::narrow(wpe_.weight(), 0, 0, tokens_BT.size(1));
-  Tensor x_BTC = dropout_(ops::add(wte_(tokens_BT), positions_TC));
+  Tensor x_BTC = dropout_(ops::add(wte_(rows.tokens_BT), wpe_(rows.positions_BT)));
   for (const auto& block : h_) {
-    x_BTC = (*block)(x_BTC);
+    x_BTC = (*block)(x_BTC, rows.places());
   }
   return ln_f_(x_BTC);
 }

@@ -15,14 +15,15 @@
 // Shape suffixes: B samples, T positions, C features, H heads, D features of a head.
 namespace fsdptrain::models {
 
-class Gpt2Attention final : public nn::Module {
+class Gpt2Attention final : public PlacedModule {
  public:
   explicit Gpt2Attention(const Gpt2Config& config);
 
  private:
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward_at(const Tensor& x_BTC, const TokenPlaces& places) override;
 
   std::int64_t num_heads_;
+  std::int64_t window_;
   nn::Linear c_attn_;
   nn::Linear c_proj_;
 };
@@ -38,12 +39,12 @@ class Gpt2FeedForward final : public nn::Module {
   nn::Linear c_proj_;
 };
 
-class Gpt2Block final : public nn::Module {
+class Gpt2Block final : public PlacedModule {
  public:
   Gpt2Block(const Gpt2Config& config, std::int64_t layer);
 
  private:
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward_at(const Tensor& x_BTC, const TokenPlaces& places) override;
 
   nn::LayerNorm ln_1_;
   Gpt2Attention attn_;

@@ -15,57 +15,32 @@ namespace {
 // Parameters start on a multiple of this many elements; adjacent sets as a whole.
 constexpr std::int64_t kGranule = 128;
 
-// The chosen parameters, each adjacent set moved together to the place of its first member.
-std::vector<std::vector<const Parameter*>> in_sets(
-    const std::vector<Parameter>& parameters, const std::vector<std::vector<std::string>>& adjacent,
-    bool trainable) {
-  std::map<std::string, const Parameter*> by_name;
-  for (const Parameter& parameter : parameters) {
-    by_name.emplace(parameter.name, &parameter);
-  }
-  std::map<std::string, const std::vector<std::string>*> set_of;
-  for (const auto& set : adjacent) {
-    for (const std::string& name : set) {
-      check<AutogradError>(by_name.contains(name) && set_of.emplace(name, &set).second &&
-                               by_name[name]->spec.trainable == by_name[set[0]]->spec.trainable,
-                           "adjacent parameters: {} is unknown, in two sets, or not trainable like "
-                           "the others of its set",
-                           name);
-    }
-  }
-  std::vector<std::vector<const Parameter*>> sets;
-  for (const Parameter& parameter : parameters) {
-    const auto found = set_of.find(parameter.name);
-    if (parameter.spec.trainable != trainable ||
-        (found != set_of.end() && found->second->front() != parameter.name)) {
-      continue;
-    }
-    std::vector<const Parameter*>& set = sets.emplace_back();
-    if (found == set_of.end()) {
-      set.push_back(&parameter);
-    } else {
-      std::ranges::transform(*found->second, std::back_inserter(set),
-                             [&](const std::string& name) { return by_name[name]; });
-    }
-  }
-  return sets;
-}
-
 }  // namespace
 
 FlatParameters::FlatParameters(Module& module, const Options& options)
     : module_(module),
       options_(options),
       compute_dtype_(options.compute_dtype.value_or(options.dtype)) {
-  const std::vector<Parameter> parameters = module.parameters();
+  check<DTypeError>(options.dtype == DType::Float32 || options.dtype == DType::Float64,
+                    "flat parameters: trained ones are kept in float32 or float64, got {}",
+                    options.dtype);
+  const std::vector<Parameter> parameters = with_rules(module.parameters(), options.rules);
   for (const Parameter& parameter : parameters) {
     // Modules come without bytes: only an owner gives them some.
     check<AutogradError>(parameter.tensor->storage()->released(),
                          "flat parameters: {} has an owner already", parameter.name);
   }
-  const auto adjacent = module.adjacent_parameters();
-  pack(parameters, adjacent, true);
-  pack(parameters, adjacent, false);
+  const Sets sets = in_sets(parameters, module.adjacent_parameters());
+  std::vector<Group> groups{{options.dtype, true}};
+  for (const Parameter& parameter : parameters) {
+    const Group group = group_of(parameter);
+    if (std::ranges::find(groups, group) == groups.end()) {
+      groups.push_back(group);
+    }
+  }
+  for (const Group& group : groups) {
+    pack(sets, group);
+  }
   attach();
   module.add_hooks({.pre_forward =
                         [this](Module::Tensors&) {
@@ -98,19 +73,63 @@ FlatParameters::~FlatParameters() {
   }
 }
 
-void FlatParameters::pack(const std::vector<Parameter>& parameters,
-                          const std::vector<std::vector<std::string>>& adjacent, bool trainable) {
-  const auto sets = in_sets(parameters, adjacent, trainable);
+FlatParameters::Group FlatParameters::group_of(const Parameter& parameter) const {
+  const Group group{parameter.spec.dtype.value_or(options_.dtype), parameter.spec.trainable};
+  check<ConfigError>(!group.trainable || group.dtype == options_.dtype,
+                     "flat parameters: {} is trained and must be kept in {}, got {}: freeze it, or "
+                     "choose a compute dtype instead",
+                     parameter.name, options_.dtype, group.dtype);
+  return group;
+}
+
+FlatParameters::Sets FlatParameters::in_sets(
+    const std::vector<Parameter>& parameters,
+    const std::vector<std::vector<std::string>>& adjacent) const {
+  std::map<std::string, const Parameter*> by_name;
+  for (const Parameter& parameter : parameters) {
+    by_name.emplace(parameter.name, &parameter);
+  }
+  std::map<std::string, const std::vector<std::string>*> set_of;
+  for (const auto& set : adjacent) {
+    for (const std::string& name : set) {
+      check<AutogradError>(by_name.contains(name) && set_of.emplace(name, &set).second,
+                           "adjacent parameters: {} is unknown or in two sets", name);
+      check<ConfigError>(group_of(*by_name[name]) == group_of(*by_name[set[0]]),
+                         "adjacent parameters: {} and {} are multiplied as one: train both or "
+                         "freeze both, in one dtype",
+                         set[0], name);
+    }
+  }
+  Sets sets;
+  for (const Parameter& parameter : parameters) {
+    const auto found = set_of.find(parameter.name);
+    if (found == set_of.end()) {
+      sets.push_back({&parameter});
+    } else if (found->second->front() == parameter.name) {
+      std::ranges::transform(*found->second, std::back_inserter(sets.emplace_back()),
+                             [&](const std::string& name) { return by_name[name]; });
+    }
+  }
+  return sets;
+}
+
+void FlatParameters::pack(const Sets& sets, const Group& group) {
   std::vector<Segment> segments;
   std::vector<const Parameter*> order;
   std::int64_t end = 0;
   for (const auto& set : sets) {
+    if (group_of(*set.front()) != group) {
+      continue;
+    }
     end = (end + kGranule - 1) / kGranule * kGranule;
     for (const Parameter* parameter : set) {
       const std::int64_t begin = end;
       end += parameter->tensor->numel();
-      segments.push_back(
-          {.name = parameter->name, .begin = begin, .end = end, .decay = parameter->spec.decay});
+      segments.push_back({.name = parameter->name,
+                          .begin = begin,
+                          .end = end,
+                          .lr_scale = parameter->spec.lr_scale,
+                          .decay = parameter->spec.decay});
       order.push_back(parameter);
     }
   }
@@ -118,18 +137,17 @@ void FlatParameters::pack(const std::vector<Parameter>& parameters,
     return;
   }
   Buffer& buffer = buffers_.emplace_back();
-  buffer.parameters =
-      Tensor::zeros({end}, options_.dtype, options_.device, MemoryCategory::Parameter);
+  buffer.trainable = group.trainable;
+  buffer.parameters = Tensor::zeros({end}, group.dtype, options_.device, MemoryCategory::Parameter);
   buffer.compute =
-      compute_dtype_ == options_.dtype
+      compute_dtype_ == group.dtype
           ? buffer.parameters
           : Tensor::zeros({end}, compute_dtype_, options_.device, MemoryCategory::Parameter);
   FlatChunk* chunk = nullptr;
-  if (trainable) {
+  if (group.trainable) {
     chunk = &chunks_.emplace_back();
     chunk->parameters = buffer.parameters;
-    chunk->gradients =
-        Tensor::zeros({end}, options_.dtype, options_.device, MemoryCategory::Gradient);
+    chunk->gradients = Tensor::zeros({end}, group.dtype, options_.device, MemoryCategory::Gradient);
     chunk->segments = segments;
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -196,13 +214,17 @@ void FlatParameters::mark_active_segments() {
 }
 
 void FlatParameters::unshard() {
-  if (compute_dtype_ == options_.dtype || cast_epoch_ == epoch()) {
-    return;
+  for (Buffer& buffer : buffers_) {
+    // Optimizers write without a word to the storage, and bump the epoch; nobody else writes to
+    // what they do not train.
+    Storage& storage = *buffer.parameters.storage();
+    const std::uint64_t now = buffer.trainable ? epoch() : storage.version();
+    if (buffer.parameters.dtype() != compute_dtype_ && buffer.cast_from != now) {
+      kernels::copy(buffer.compute.launch(), buffer.compute.view(), buffer.parameters.view());
+      buffer.compute.storage()->bump_version();
+      buffer.cast_from = now;
+    }
   }
-  for (const Buffer& buffer : buffers_) {
-    kernels::copy(buffer.compute.launch(), buffer.compute.view(), buffer.parameters.view());
-  }
-  cast_epoch_ = epoch();
 }
 
 // Gradients are where they belong already: nothing is to be reduced or released on one device.

@@ -9,13 +9,15 @@
 #include "runtime/autograd/parameter_owner.h"
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
+#include "runtime/nn/parameter_rules.h"
 
 namespace fsdptrain::nn {
 
 // The owner of a module's parameters on one device: packs them into one flat buffer per (dtype,
 // trainable), makes every parameter a view of it, gives each trainable one a gradient slot in a
 // second flat buffer, and initialises what the module was built without. Under a compute dtype
-// other than the parameters' own, the module sees a compute copy, recast once per epoch.
+// other than the parameters' own, the module sees a compute copy: recast once per epoch if it is
+// trained, and after a write if it is not.
 //
 // Outlives the backward of the module's graphs; the module outlives it. Destroyed, it leaves the
 // module without parameters and hooks, as it was built.
@@ -28,9 +30,11 @@ class FlatParameters final : public autograd::ParameterOwner {
     // What forward and backward see; empty: `dtype`.
     std::optional<DType> compute_dtype = std::nullopt;
     std::uint64_t seed = 0;
+    std::vector<ParameterRule> rules = {};
   };
 
-  // Takes all parameters of `module`; AutogradError if one has an owner already.
+  // Takes all parameters of `module`; AutogradError if one has an owner already, ConfigError for
+  // rules that do not fit the parameters or each other.
   FlatParameters(Module& module, const Options& options);
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
@@ -40,7 +44,8 @@ class FlatParameters final : public autograd::ParameterOwner {
   // changing values.
   std::vector<FlatChunk>& chunks() { return chunks_; }
 
-  // One parameter by name, in `dtype`, for reading and for loading: a window on the flat buffer.
+  // One parameter by name, in the dtype that it is kept in, for reading and for loading: a window
+  // on the flat buffer.
   struct Named {
     std::string name;
     Tensor values;
@@ -62,10 +67,21 @@ class FlatParameters final : public autograd::ParameterOwner {
   void post_backward(std::uint64_t invocation) override;
 
  private:
+  // What the parameters of one buffer have in common.
+  struct Group {
+    DType dtype = DType::Float32;
+    bool trainable = true;
+
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+
   // One flat buffer and the copy of it that the module sees, the same where dtypes agree.
   struct Buffer {
     Tensor parameters;
     Tensor compute;
+    bool trainable = true;
+    // What the copy was cast from: an epoch, or the version of frozen parameters.
+    std::optional<std::uint64_t> cast_from = std::nullopt;
   };
 
   // A parameter's place: filled in by pack(), so that attach() cannot fail halfway.
@@ -76,9 +92,14 @@ class FlatParameters final : public autograd::ParameterOwner {
     std::shared_ptr<autograd::GradientSlot> slot;
   };
 
-  // Packs and initialises the parameters that are trainable, or those that are not.
-  void pack(const std::vector<Parameter>& parameters,
-            const std::vector<std::vector<std::string>>& adjacent, bool trainable);
+  using Sets = std::vector<std::vector<const Parameter*>>;
+
+  Group group_of(const Parameter& parameter) const;
+  // All parameters, each adjacent set moved together to the place of its first member.
+  Sets in_sets(const std::vector<Parameter>& parameters,
+               const std::vector<std::vector<std::string>>& adjacent) const;
+  // Packs and initialises the sets of one group.
+  void pack(const Sets& sets, const Group& group);
   void place(const Parameter& parameter, const Buffer& buffer, const Segment& segment,
              const FlatChunk* chunk);
   // Makes the module's parameters the views that were placed.
@@ -94,8 +115,6 @@ class FlatParameters final : public autograd::ParameterOwner {
   std::vector<Named> named_;
   // In the order of named_.
   std::vector<Placed> placed_;
-  // The epoch that the compute copies were cast in.
-  std::optional<std::uint64_t> cast_epoch_;
 };
 
 }  // namespace fsdptrain::nn

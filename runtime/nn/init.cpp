@@ -32,6 +32,15 @@ double polynomial(const double (&coefficients)[terms], double x) {
 }
 
 template <class T>
+T rounded(double value) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return to_bfloat16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <class T>
 void fill_normal(std::span<T> values, std::uint64_t key, double standard_deviation,
                  std::int64_t first_element) {
   struct Work {
@@ -53,7 +62,7 @@ void fill_normal(std::span<T> values, std::uint64_t key, double standard_deviati
           const auto element = static_cast<std::uint64_t>(w.first_element + i);
           const std::uint32_t word = philox(element / 4, 0, w.key).word[element % 4];
           w.values[static_cast<std::size_t>(i)] =
-              static_cast<T>(w.standard_deviation * inverse_normal(to_unit_interval(word)));
+              rounded<T>(w.standard_deviation * inverse_normal(to_unit_interval(word)));
         }
       },
       &work);
@@ -105,17 +114,13 @@ void initialize(const Tensor& values, std::string_view name, const Init& init, s
   }
   const std::uint64_t key = key_of(name, seed);
   dispatch_floating(values.dtype(), [&]<class T>() {
-    if constexpr (std::is_floating_point_v<T>) {
-      const std::span<T> span = values.mutable_values<T>();
-      switch (init.kind) {
-        case Init::Kind::Constant:
-          std::ranges::fill(span, static_cast<T>(init.value));
-          return;
-        case Init::Kind::Normal:
-          return fill_normal(span, key, init.value, first_element);
-      }
-    } else {
-      fail<DTypeError>("initialize: parameters are float32 or float64, got {}", values.dtype());
+    const std::span<T> span = values.mutable_values<T>();
+    switch (init.kind) {
+      case Init::Kind::Constant:
+        std::ranges::fill(span, rounded<T>(init.value));
+        return;
+      case Init::Kind::Normal:
+        return fill_normal(span, key, init.value, first_element);
     }
   });
 }

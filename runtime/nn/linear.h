@@ -18,6 +18,9 @@ class Linear final : public Module {
 
   explicit Linear(const Options& options);
 
+  // For a head. Only within the forward of a module that holds this one.
+  const Tensor& weight() const { return weight_; }
+
   // gelu of the output.
   Tensor gelu(const Tensor& x, ops::GeluForm form);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "runtime/tensor/tensor.h"
@@ -24,6 +25,10 @@ struct ParameterSpec {
   // Whether an optimizer's weight decay applies.
   bool decay = true;
   bool trainable = true;
+  // Factor on the learning rate.
+  double lr_scale = 1;
+  // That the owner keeps it in; empty: the owner's choice.
+  std::optional<DType> dtype = std::nullopt;
 };
 
 // What a module holds before an owner (FlatParameters) places its parameter: a shape on meta,

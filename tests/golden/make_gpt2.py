@@ -19,9 +19,9 @@ import pathlib
 
 import numpy
 import torch
-import torch.nn.functional as F
 
 import golden_file
+import golden_model
 
 CONFIG = {
     "vocab_size": 61,
@@ -33,20 +33,9 @@ CONFIG = {
     "activation_function": "gelu_new",
     "tie_word_embeddings": True,
 }
-BATCH_SIZE = 3
-SEQ_LEN = 17
-IGNORE_INDEX = -100
 SEED = 20240229
-
-ADAMW = {
-    "steps": 50,
-    "num_batches": 4,
-    "lr": 1e-2,
-    "beta1": 0.9,
-    "beta2": 0.95,
-    "eps": 1e-8,
-    "weight_decay": 0.1,
-}
+# Of the file with documents.
+WINDOW = 6
 
 
 def parameter_shapes():
@@ -87,15 +76,6 @@ def initial_parameters(rng):
     return params
 
 
-def random_batch(rng):
-    """Tokens and next-token targets [B, T]; about one target in six is ignored."""
-    stream = rng.integers(0, CONFIG["vocab_size"], (BATCH_SIZE, SEQ_LEN + 1))
-    tokens, targets = stream[:, :-1].copy(), stream[:, 1:].copy()
-    targets[rng.random(targets.shape) < 1 / 6] = IGNORE_INDEX
-    targets[0, 0] = targets[-1, -1] = IGNORE_INDEX
-    return torch.from_numpy(tokens), torch.from_numpy(targets)
-
-
 def layer_norm(x, weight, bias):
     mean = x.mean(-1, keepdim=True)
     variance = (x - mean).square().mean(-1, keepdim=True)
@@ -106,8 +86,8 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(qkv, num_heads):
-    """Causal attention of packed [q, k, v]: [B, T, 3 * C] -> [B, T, C]."""
+def attention(qkv, num_heads, visible):
+    """Attention of packed [q, k, v]: [B, T, 3 * C] -> [B, T, C]."""
     batch, length, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     head_dim = width // num_heads
     q, k, v = (
@@ -115,13 +95,13 @@ def attention(qkv, num_heads):
         for part in qkv.split(width, dim=-1)
     )
     scores = q @ k.transpose(-1, -2) / math.sqrt(head_dim)
-    future = torch.ones(length, length, dtype=torch.bool).triu(1)
-    probs = scores.masked_fill(future, -math.inf).softmax(-1)
+    probs = scores.masked_fill(~visible, -math.inf).softmax(-1)
     return (probs @ v).transpose(1, 2).reshape(batch, length, width)
 
 
-def forward(params, tokens):
+def forward(params, batch, window=0):
     """Logits [B, T, V]."""
+    visible = golden_model.visible(batch.documents, window)
 
     def linear(name, x):
         return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
@@ -129,84 +109,17 @@ def forward(params, tokens):
     def norm(name, x):
         return layer_norm(x, params[f"{name}.weight"], params[f"{name}.bias"])
 
-    x = params["wte.weight"][tokens] + params["wpe.weight"][: tokens.shape[1]]
+    x = params["wte.weight"][batch.tokens] + params["wpe.weight"][batch.positions]
     for layer in range(CONFIG["n_layer"]):
         block = f"h.{layer}"
         qkv = linear(f"{block}.attn.c_attn", norm(f"{block}.ln_1", x))
-        x = x + linear(f"{block}.attn.c_proj", attention(qkv, CONFIG["n_head"]))
+        x = x + linear(f"{block}.attn.c_proj", attention(qkv, CONFIG["n_head"], visible))
         hidden = gelu_tanh(linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", x)))
         x = x + linear(f"{block}.mlp.c_proj", hidden)
     return norm("ln_f", x) @ params["wte.weight"].T
 
 
-def mean_loss(logits, targets):
-    """Cross entropy, mean over the targets that are not ignored."""
-    return F.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=IGNORE_INDEX
-    )
-
-
-def leaves(params, dtype):
-    """Copies of `params` in `dtype` that collect gradients."""
-    return {
-        name: param.to(dtype, copy=True).requires_grad_() for name, param in params.items()
-    }
-
-
-def forward_and_backward(master, tokens, targets, dtype):
-    """The tensors of gpt2_tiny.<dtype>.safetensors."""
-    params = leaves(master, dtype)
-    logits = forward(params, tokens)
-    loss = mean_loss(logits, targets)
-    loss.backward()
-    return {
-        "tokens": tokens,
-        "targets": targets,
-        **{f"param.{name}": param for name, param in params.items()},
-        "logits": logits,
-        "loss": loss.reshape(1),
-        **{f"grad.{name}": param.grad for name, param in params.items()},
-    }
-
-
-def train(master, batches):
-    """The tensors of gpt2_tiny.adamw.safetensors: float64, no clipping, constant lr."""
-    params = leaves(master, torch.float64)
-    optimizer = torch.optim.AdamW(
-        [
-            {
-                "params": [param for param in params.values() if param.dim() >= 2],
-                "weight_decay": ADAMW["weight_decay"],
-            },
-            {
-                "params": [param for param in params.values() if param.dim() < 2],
-                "weight_decay": 0.0,
-            },
-        ],
-        lr=ADAMW["lr"],
-        betas=(ADAMW["beta1"], ADAMW["beta2"]),
-        eps=ADAMW["eps"],
-        foreach=False,
-    )
-    losses = []
-    for step in range(ADAMW["steps"]):
-        tokens, targets = batches[step % len(batches)]
-        optimizer.zero_grad()
-        loss = mean_loss(forward(params, tokens), targets)
-        losses.append(loss.detach())
-        loss.backward()
-        optimizer.step()
-
-    tensors = {}
-    for index, (tokens, targets) in enumerate(batches):
-        tensors[f"batch.{index}.tokens"] = tokens
-        tensors[f"batch.{index}.targets"] = targets
-    tensors["losses"] = torch.stack(losses)
-    tensors["final_param_norms"] = torch.stack([param.detach().norm() for param in params.values()])
-    return tensors
-
-
-def check_transformers(params, tokens, targets):
+def check_transformers(params, batch):
     """Logits, loss and gradients of the plain model against GPT2LMHeadModel, in float64."""
     import transformers
 
@@ -228,24 +141,15 @@ def check_transformers(params, tokens, targets):
     }
     state["lm_head.weight"] = params["wte.weight"]
     model.load_state_dict(state)
-    logits = model(tokens).logits
-    loss = mean_loss(logits, targets)
+    logits = model(batch.tokens).logits
+    loss = golden_model.mean_loss(logits, batch.targets)
     loss.backward()
 
-    ours = forward_and_backward(params, tokens, targets, torch.float64)
+    ours = golden_model.forward_and_backward(forward, params, batch, torch.float64)
     theirs = {"logits": logits, "loss": loss.reshape(1)}
     for name, param in model.transformer.named_parameters():
         theirs[f"grad.{name}"] = param.grad.T if is_transposed(name) else param.grad
-    assert {name for name in ours if name.startswith("grad.")} <= theirs.keys()
-    worst = 0.0
-    for name, tensor in theirs.items():
-        difference = float((tensor - ours[name]).detach().norm() / ours[name].detach().norm())
-        assert difference <= 1e-12, f"{name} differs by {difference:.1e}"
-        worst = max(worst, difference)
-    print(
-        f"transformers {transformers.__version__}: {len(theirs)} tensors agree, "
-        f"worst relative difference {worst:.1e}"
-    )
+    golden_model.compare(theirs, ours, f"transformers {transformers.__version__}")
 
 
 def main():
@@ -268,37 +172,60 @@ def main():
     golden_file.run_deterministically()
     rng = numpy.random.Generator(numpy.random.PCG64(SEED))
     params = initial_parameters(rng)
-    tokens, targets = random_batch(rng)
-    batches = [random_batch(rng) for _ in range(ADAMW["num_batches"])]
+    vocab_size = CONFIG["vocab_size"]
+    batch = golden_model.random_batch(rng, vocab_size)
+    batches = [
+        golden_model.random_batch(rng, vocab_size)
+        for _ in range(golden_model.ADAMW["num_batches"])
+    ]
+    documents = golden_model.with_documents(rng, batch)
     if args.check_transformers:
-        check_transformers(params, tokens, targets)
+        check_transformers(params, batch)
         return
 
     metadata = {
         **CONFIG,
-        "batch_size": BATCH_SIZE,
-        "seq_len": SEQ_LEN,
-        "ignore_index": IGNORE_INDEX,
+        "batch_size": golden_model.BATCH_SIZE,
+        "seq_len": golden_model.SEQ_LEN,
+        "ignore_index": golden_model.IGNORE_INDEX,
         "torch": torch.__version__.split("+")[0],
     }
     for dtype in (torch.float64, torch.float32):
         dtype_name = str(dtype).removeprefix("torch.")
         golden_file.save_or_check(
             args.out / f"gpt2_tiny.{dtype_name}.safetensors",
-            forward_and_backward(params, tokens, targets, dtype),
+            {
+                **batch.tensors(False),
+                **golden_model.forward_and_backward(forward, params, batch, dtype),
+            },
             {**metadata, "dtype": dtype_name},
             args.check,
         )
     golden_file.save_or_check(
         args.out / "gpt2_tiny.adamw.safetensors",
-        train(params, batches),
+        {
+            **golden_model.batch_tensors(batches, False),
+            **golden_model.train(forward, params, batches),
+        },
         {
             **metadata,
-            **ADAMW,
+            **golden_model.ADAMW,
             "dtype": "float64",
             "decayed": "parameters with at least 2 dimensions",
             "parameter_order": ",".join(params),
         },
+        args.check,
+    )
+    results = golden_model.forward_and_backward(
+        lambda params, batch: forward(params, batch, WINDOW), params, documents, torch.float64
+    )
+    golden_file.save_or_check(
+        args.out / "gpt2_tiny.documents.safetensors",
+        {
+            **documents.tensors(True),
+            **{name: value for name, value in results.items() if not name.startswith("param.")},
+        },
+        {**metadata, "dtype": "float64", "window": WINDOW},
         args.check,
     )
 

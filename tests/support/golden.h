@@ -24,10 +24,9 @@ class Golden {
     return tensor;
   }
 
-  double number(const std::string& key) const { return std::stod(reader_.metadata().at(key)); }
-  std::int64_t integer(const std::string& key) const {
-    return std::stoll(reader_.metadata().at(key));
-  }
+  const std::string& text(const std::string& key) const { return reader_.metadata().at(key); }
+  double number(const std::string& key) const { return std::stod(text(key)); }
+  std::int64_t integer(const std::string& key) const { return std::stoll(text(key)); }
 
  private:
   checkpoint::SafetensorsReader reader_;

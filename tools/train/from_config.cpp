@@ -1,35 +1,133 @@
 #include "tools/train/from_config.h"
 
+#include <algorithm>
+
 #include "models/gpt2/model.h"
+#include "models/llama/model.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
+#include "tools/model_presets.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-nn::Recompute recompute_policy(const TrainConfig& config) {
-  return config.recompute == "full"        ? nn::Recompute::Full
-         : config.recompute == "selective" ? nn::Recompute::Selective
-                                           : nn::Recompute::None;
+nn::Recompute recompute_policy(const std::string& word) {
+  return word == "full"        ? nn::Recompute::Full
+         : word == "selective" ? nn::Recompute::Selective
+                               : nn::Recompute::None;
 }
 
-}  // namespace
-
-std::unique_ptr<models::Decoder> build_model(const Config& config) {
-  const ModelConfig& model = config.model;
-  // A member's name has set its sizes already (model_presets.h).
+// A member's name has set its sizes already (model_presets.h).
+models::Gpt2Config gpt2_config(const ModelConfig& model) {
   models::Gpt2Config gpt2;
   gpt2.num_layers = model.num_layers;
   gpt2.num_heads = model.num_heads;
   gpt2.embed_dim = model.embed_dim;
   gpt2.vocab_size = model.vocab_size;
   gpt2.max_seq_len = model.max_seq_len;
+  gpt2.window = model.window;
+  gpt2.norm_eps = model.norm_eps;
   gpt2.bias = model.bias;
   gpt2.dropout = model.dropout;
-  auto decoder = std::make_unique<models::Gpt2>(gpt2);
-  decoder->set_block_recompute(recompute_policy(config.train));
-  return decoder;
+  return gpt2;
+}
+
+models::LlamaConfig llama_config(const ModelConfig& model) {
+  models::LlamaConfig llama;
+  llama.num_layers = model.num_layers;
+  llama.num_heads = model.num_heads;
+  llama.num_kv_heads = model.num_kv_heads != 0 ? model.num_kv_heads : model.num_heads;
+  llama.embed_dim = model.embed_dim;
+  llama.head_dim = model.head_dim != 0 ? model.head_dim : model.embed_dim / model.num_heads;
+  // 8/3 of embed_dim, rounded up to a multiple of 256.
+  llama.ffn_dim = model.ffn_dim != 0 ? model.ffn_dim : (8 * model.embed_dim + 767) / 768 * 256;
+  llama.vocab_size = model.vocab_size;
+  llama.max_seq_len = model.max_seq_len;
+  llama.window = model.window;
+  llama.norm_eps = model.norm_eps;
+  llama.tie_embeddings = model.tie_embeddings;
+  llama.rope_theta = model.rope_theta;
+  llama.rope_scaling = model.rope_scaling == "llama3"   ? models::LlamaConfig::RopeScaling::Llama3
+                       : model.rope_scaling == "linear" ? models::LlamaConfig::RopeScaling::Linear
+                                                        : models::LlamaConfig::RopeScaling::None;
+  llama.rope_factor = model.rope_factor;
+  llama.rope_low_freq_factor = model.rope_low_freq_factor;
+  llama.rope_high_freq_factor = model.rope_high_freq_factor;
+  llama.rope_original_seq_len = model.rope_original_seq_len;
+  return llama;
+}
+
+std::vector<nn::ParameterRule> parameter_rules(const std::vector<RuleConfig>& configs) {
+  std::vector<nn::ParameterRule> rules;
+  for (const RuleConfig& config : configs) {
+    nn::ParameterRule& rule =
+        rules.emplace_back(nn::ParameterRule{config.match, config.decay, config.lr_scale, {}, {}});
+    if (config.freeze) {
+      rule.trainable = !*config.freeze;
+    }
+    if (config.dtype) {
+      rule.dtype = *config.dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
+    }
+  }
+  return rules;
+}
+
+// Whether a parameter of `block` has a name in the whole model that the pattern matches.
+bool holds_match(const nn::Module& block, const std::vector<nn::Parameter>& all,
+                 const std::string& pattern) {
+  const auto own = block.parameters();
+  return std::ranges::any_of(all, [&](const nn::Parameter& parameter) {
+    return nn::matches(pattern, parameter.name) &&
+           std::ranges::find(own, parameter.tensor, &nn::Parameter::tensor) != own.end();
+  });
+}
+
+std::string name_in_block(models::Decoder& model, const std::vector<nn::Parameter>& all) {
+  const auto own = model.blocks().front()->parameters();
+  return std::ranges::find(all, own.front().tensor, &nn::Parameter::tensor)->name;
+}
+
+void set_recompute(models::Decoder& model, const Config& config) {
+  model.set_block_recompute(recompute_policy(config.train.recompute));
+  const auto all = model.parameters();
+  for (const RuleConfig& rule : config.rules) {
+    if (!rule.recompute) {
+      continue;
+    }
+    bool any = false;
+    for (nn::Module* block : model.blocks()) {
+      if (holds_match(*block, all, rule.match)) {
+        block->set_recompute(recompute_policy(*rule.recompute));
+        any = true;
+      }
+    }
+    check<ConfigError>(any,
+                       "[[rules]] match = \"{}\": recompute is for blocks, and none holds a "
+                       "matching parameter: match one inside a block, like {}",
+                       rule.match, name_in_block(model, all));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<models::Decoder> build_model(const Config& config) {
+  std::unique_ptr<models::Decoder> model;
+  if (family_of(config.model.name) == "llama") {
+    model = std::make_unique<models::Llama>(llama_config(config.model));
+  } else {
+    model = std::make_unique<models::Gpt2>(gpt2_config(config.model));
+  }
+  nn::with_rules(model->parameters(), parameter_rules(config.rules));
+  set_recompute(*model, config);
+  return model;
+}
+
+nn::FlatParameters::Options parameter_options(const Config& config, Device device) {
+  return {.device = device,
+          .compute_dtype = compute_dtype(config.train),
+          .seed = static_cast<std::uint64_t>(config.run.seed),
+          .rules = parameter_rules(config.rules)};
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,

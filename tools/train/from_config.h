@@ -5,7 +5,7 @@
 
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"
-#include "runtime/nn/flat_chunk.h"
+#include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
 #include "tools/config.h"
@@ -13,8 +13,12 @@
 // From configuration to objects: the one place that knows both.
 namespace fsdptrain::tools {
 
-// The model, whose blocks recompute as train.recompute says; on meta, without memory.
+// The model, whose blocks recompute as train.recompute and the rules say; on meta, without memory.
+// ConfigError for rules that do not fit its parameters.
 std::unique_ptr<models::Decoder> build_model(const Config& config);
+
+// How the parameters of that model are kept, the rules included.
+nn::FlatParameters::Options parameter_options(const Config& config, Device device);
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                   const std::vector<nn::FlatChunk>& chunks);

@@ -119,10 +119,13 @@ TEST_SUITE("runtime/nn/init") {
     initialize(Tensor::zeros({0}), "none", Init::normal(1), 1);
     CHECK_NOTHROW(initialize(Tensor::zeros({1 << 30, 1 << 10}, DType::Float32, Device::meta()),
                              "weight", Init::normal(1), 1));
-    CHECK_THROWS_WITH_AS(
-        initialize(Tensor::zeros({3}, DType::BFloat16), "weight", Init::normal(1), 1),
-        doctest::Contains("initialize: parameters are float32 or float64, got bfloat16"),
-        DTypeError);
+    const Tensor halves = Tensor::zeros({3}, DType::BFloat16);
+    initialize(halves, "weight", Init::normal(0.02), 1);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      CHECK(halves.item(i) == Tensor::of({values.item(i)}, DType::BFloat16).item());
+    }
+    CHECK_THROWS_AS(initialize(Tensor::zeros({3}, DType::Int64), "weight", Init::normal(1), 1),
+                    DTypeError);
   }
 
   // From Philox and FNV-1a written again in Python, and its statistics.NormalDist().inv_cdf. If
