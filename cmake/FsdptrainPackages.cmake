@@ -6,6 +6,14 @@ find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(tomlplusplus 3.3 REQUIRED)
+find_package(simdjson 3.0 REQUIRED)
+
+# xxHash 0.8 comes without a package file for CMake.
+find_path(FSDPTRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_library(FSDPTRAIN_XXHASH_LIBRARY xxhash REQUIRED)
+add_library(fsdptrain_xxhash INTERFACE)
+target_include_directories(fsdptrain_xxhash SYSTEM INTERFACE ${FSDPTRAIN_XXHASH_INCLUDE})
+target_link_libraries(fsdptrain_xxhash INTERFACE ${FSDPTRAIN_XXHASH_LIBRARY})
 
 # oneDNN's own package file asks for OpenCL headers that the library does not need.
 find_path(FSDPTRAIN_DNNL_INCLUDE dnnl.h REQUIRED)

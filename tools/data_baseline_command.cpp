@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fmt/core.h>
 #include <limits>
 #include <memory>
@@ -5,7 +6,7 @@
 
 #include "runtime/data/ngram.h"
 #include "runtime/data/token_dataset.h"
-#include "runtime/data/token_file.h"
+#include "runtime/data/token_source.h"
 #include "tools/commands.h"
 #include "tools/config.h"
 #include "tools/exit_code.h"
@@ -14,16 +15,16 @@ namespace fsdptrain::tools {
 namespace {
 
 struct Arguments {
-  std::string tokens;
+  std::filesystem::path tokens;
   double validation_fraction = DataConfig{}.validation_fraction;
   std::int64_t seq_len = TrainConfig{}.seq_len;
 };
 
 void print_baseline(const Arguments& arguments) {
-  const auto file = std::make_shared<data::TokenFile>(arguments.tokens);
-  const auto split = data::split_tokens(file->num_tokens(), arguments.validation_fraction);
-  const data::TokenDataset validation(file, arguments.seq_len, split.validation);
-  const data::TrigramScore score = data::score_trigram(*file, split.train, validation);
+  const auto source = std::make_shared<data::TokenSource>(arguments.tokens);
+  const auto split = data::split_tokens(source->num_tokens(), arguments.validation_fraction);
+  const data::TokenDataset validation(source, arguments.seq_len, split.validation);
+  const data::TrigramScore score = data::score_trigram(*source, split.train, validation);
   fmt::print("trigram_nats_per_byte  {:.6f}\n", score.nats_per_target);
   fmt::print("validation_targets     {}\n", score.num_targets);
   fmt::print("training_tokens        {}\n", split.train.size());
@@ -43,9 +44,9 @@ Examples:
   fsdptrain data baseline --tokens books.tok --validation-fraction 0.05 --seq-len 1024)");
 
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("--tokens", arguments->tokens, "token file of bytes")
+  command->add_option("--tokens", arguments->tokens, "token file of bytes, or folder of such")
       ->required()
-      ->type_name("FILE");
+      ->type_name("PATH");
   command
       ->add_option("--validation-fraction", arguments->validation_fraction,
                    "part of the tokens, at their end, that is scored")

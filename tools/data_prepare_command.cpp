@@ -5,7 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/byte_text.h"
-#include "runtime/data/token_file.h"
+#include "runtime/data/token_writer.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
@@ -26,15 +26,14 @@ void prepare(const fs::path& text, const fs::path& output) {
   }
   StopSignals signals;
   Progress progress("prepare", data::total_bytes(documents));
-  data::TokenFileWriter writer(output, data::kByteVocabSize, data::kByteEndOfDocument,
-                               std::string(data::kByteTokenizer));
+  data::TokenWriter writer({output, data::byte_vocabulary()});
   data::append_byte_tokens(documents, writer, [&](std::uint64_t done) {
     signals.check_stop();
     progress.update(done);
   });
   writer.commit();
   fmt::print("wrote {}: {} tokens, {} documents, vocabulary {}\n", output.native(),
-             writer.header().num_tokens, writer.header().num_documents, writer.header().vocab_size);
+             writer.num_tokens(), writer.num_documents(), data::kByteVocabSize);
 }
 
 }  // namespace

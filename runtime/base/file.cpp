@@ -152,8 +152,8 @@ File File::open_for_reading(const std::filesystem::path& path) {
   }
   File file(path, descriptor);
   struct stat status {};
-  check<IoError>(::fstat(descriptor, &status) == 0, "{}: reading its size failed: {}",
-                 path.string(), reason_of(errno));
+  const bool is_known = ::fstat(descriptor, &status) == 0;
+  check<IoError>(is_known, "{}: reading its size failed: {}", path.string(), reason_of(errno));
   check<DataError>(!S_ISDIR(status.st_mode), "{}: must be a file, got a folder", path.string());
   check<DataError>(S_ISREG(status.st_mode), "{}: must be a regular file, got a pipe or device",
                    path.string());
@@ -173,8 +173,8 @@ std::optional<File> File::create(const std::filesystem::path& path) {
 
 std::uint64_t File::size() const {
   struct stat status {};
-  check<IoError>(::fstat(descriptor_, &status) == 0, "{}: reading its size failed: {}",
-                 path_.string(), reason_of(errno));
+  const bool is_known = ::fstat(descriptor_, &status) == 0;
+  check<IoError>(is_known, "{}: reading its size failed: {}", path_.string(), reason_of(errno));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -213,8 +213,11 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void File::sync() {
-  check<IoError>(::fsync(descriptor_) == 0, "{}: writing {} bytes to the device failed: {}",
-                 path_.string(), size(), reason_of(errno));
+  if (::fsync(descriptor_) != 0) {
+    const int error = errno;
+    fail<IoError>("{}: writing {} bytes to the device failed: {}", path_.string(), size(),
+                  reason_of(error));
+  }
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path)
@@ -234,9 +237,10 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 void AtomicFile::commit() {
   check(!committed_, "{}: a file is committed once", path_.string());
   temporary_.sync();
-  check<IoError>(std::rename(temporary_.path().c_str(), path_.c_str()) == 0,
-                 "{}: renaming it to {} failed: {}", temporary_.path().string(), path_.string(),
-                 reason_of(errno));
+  // A statement of its own: the arguments of a check are evaluated in any order.
+  const bool is_renamed = std::rename(temporary_.path().c_str(), path_.c_str()) == 0;
+  check<IoError>(is_renamed, "{}: renaming it to {} failed: {}", temporary_.path().string(),
+                 path_.string(), reason_of(errno));
   committed_ = true;
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }

@@ -55,6 +55,10 @@ class AtomicFile {
   const std::filesystem::path& path() const { return path_; }
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
+  // Returns when the bytes have reached the device: of several files that belong together, none
+  // takes its name before all are written.
+  void sync() { temporary_.sync(); }
+
   // Returns when both the bytes and the name have reached the device. A file that was at `path`
   // is replaced, not changed: whoever has it open keeps reading the old bytes.
   void commit();

@@ -26,6 +26,16 @@ MappedFile::~MappedFile() {
   }
 }
 
+void MappedFile::advise_random() const {
+  if (bytes_.empty()) {
+    return;
+  }
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): madvise takes void*.
+  const int status = ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_RANDOM);
+  check<IoError>(status == 0, "{}: advising the system on {} mapped bytes failed: {}",
+                 path().native(), bytes_.size(), std::generic_category().message(errno));
+}
+
 void MappedFile::check_size() const {
   const std::uint64_t nbytes = file_.size();
   check<DataError>(nbytes >= bytes_.size(),

@@ -22,7 +22,10 @@ class MappedFile {
   ~MappedFile();
 
   const std::filesystem::path& path() const { return file_.path(); }
+  const File& file() const { return file_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Places are read in no order: what is read brings no other pages with it.
+  void advise_random() const;
   // DataError if the file has become shorter than bytes().
   void check_size() const;
 

@@ -70,7 +70,7 @@ std::uint64_t total_bytes(const std::vector<fs::path>& documents) {
   return nbytes;
 }
 
-void append_byte_tokens(const std::vector<fs::path>& documents, TokenFileWriter& writer,
+void append_byte_tokens(const std::vector<fs::path>& documents, TokenWriter& writer,
                         const std::function<void(std::uint64_t)>& progress) {
   constexpr std::array<std::uint16_t, 1> kEnd{kByteEndOfDocument};
   std::vector<std::byte> bytes(kBytesPerRead);
@@ -89,7 +89,7 @@ void append_byte_tokens(const std::vector<fs::path>& documents, TokenFileWriter&
         progress(done);
       }
     }
-    writer.append(kEnd);
+    writer.append(std::span(kEnd));
   }
   check<DataError>(done > 0, "{}: the text is empty: there is nothing to learn from",
                    documents.empty() ? "no document" : documents.front().native());

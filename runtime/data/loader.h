@@ -1,14 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "runtime/data/mixture.h"
 #include "runtime/data/token_dataset.h"
 
 namespace fsdptrain::data {
 
-// Rows of tokens and their targets, both batch * seq_len values, row by row.
+// Rows of tokens, each batch * seq_len values, row by row.
 struct Batch {
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;
@@ -18,10 +20,21 @@ struct Batch {
   std::uint64_t first_sample = 0;
   // Targets that are not ignored.
   std::int64_t num_targets = 0;
+  // Of each token in its document, and the number of that document in its row (TokenDataset).
+  std::vector<std::int64_t> positions = {};
+  std::vector<std::int64_t> document_ids = {};
 };
 
-// Training data in shuffled order, computed from the position alone: the loader has no state, so
-// that a run resumes at any step, and the samples of a step do not depend on who reads them.
+struct WeightedDataset {
+  std::shared_ptr<const TokenDataset> dataset;
+  // Beside the other weights; 0 leaves it out.
+  double weight = 1;
+};
+
+// Training data of one source or several, in shuffled order, computed from the position alone: the
+// loader has no state, so that a run resumes at any step, and the samples of a step do not depend
+// on who reads them. Sources take turns as Mixture says; each goes through its samples in epochs
+// of its own, every epoch in an order of its own.
 class Loader {
  public:
   struct Options {
@@ -30,17 +43,29 @@ class Loader {
     std::int64_t micro_batch = 1;   // samples per batch; divides global_batch
   };
 
-  // ConfigError for sizes that do not fit.
-  Loader(std::shared_ptr<const TokenDataset> dataset, const Options& options);
+  // Where a sample comes from: sample `window` of a dataset, which is in its `epoch`-th round.
+  struct Sample {
+    std::size_t source = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t window = 0;
+
+    friend bool operator==(const Sample&, const Sample&) = default;
+  };
+
+  // ConfigError for sizes or weights that do not fit; DataError if the sources have not all one
+  // vocabulary.
+  Loader(std::vector<WeightedDataset> sources, const Options& options);
 
   std::int64_t num_micro_batches() const { return options_.global_batch / options_.micro_batch; }
   // Micro-batch `index` of `step` holds the samples numbered from
   // step * global_batch + index * micro_batch on.
   Batch micro_batch(std::uint64_t step, std::int64_t index) const;
+  Sample sample(std::uint64_t number) const;
 
  private:
-  std::shared_ptr<const TokenDataset> dataset_;
+  std::vector<WeightedDataset> sources_;
   Options options_;
+  Mixture mixture_;
 };
 
 // Samples [first, first + batch) of a dataset in its own order: evaluation.

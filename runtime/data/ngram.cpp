@@ -16,6 +16,18 @@ std::size_t checked_vocab_size(std::uint32_t vocab_size) {
   return vocab_size;
 }
 
+// Calls `fn` with the tokens of a range, in parts of any size.
+template <class Fn>
+void for_each_part(const TokenSource& source, TokenRange range, const Fn& fn) {
+  std::vector<std::int64_t> part(std::size_t{1} << 16);
+  for (std::uint64_t begin = range.begin; begin < range.end; begin += part.size()) {
+    const auto tokens = std::span(part).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(part.size(), range.end - begin)));
+    source.read(begin, tokens);
+    fn(tokens);
+  }
+}
+
 }  // namespace
 
 TrigramModel::Level::Level(std::size_t num_histories, std::size_t vocab_size)
@@ -38,59 +50,71 @@ double TrigramModel::Level::smooth(std::size_t history, std::size_t next, std::s
          (static_cast<double>(totals[history]) + different);
 }
 
-TrigramModel::TrigramModel(std::span<const std::uint16_t> tokens, std::uint32_t vocab_size,
-                           std::optional<std::uint32_t> end_of_document)
+TrigramModel::TrigramModel(std::uint32_t vocab_size, std::optional<std::uint32_t> end_of_document)
     : vocab_size_(checked_vocab_size(vocab_size)),
+      end_of_document_(end_of_document),
       unigram_(1, vocab_size_),
       bigram_(vocab_size_, vocab_size_),
-      trigram_(vocab_size_ * vocab_size_, vocab_size_) {
-  const bool fits = std::ranges::all_of(tokens, [&](std::size_t t) { return t < vocab_size_; });
-  check<DataError>(fits, "trigram: every token must be below the vocabulary size {}", vocab_size);
-  for (std::size_t position = 1; position < tokens.size(); ++position) {
-    const std::size_t previous = tokens[position - 1];
-    const std::size_t next = tokens[position];
-    if (end_of_document && previous == *end_of_document) {
-      continue;
+      trigram_(vocab_size_ * vocab_size_, vocab_size_) {}
+
+void TrigramModel::count(std::span<const std::int64_t> tokens) {
+  const bool fits = std::ranges::all_of(tokens, [&](std::int64_t token) {
+    return token >= 0 && token < static_cast<std::int64_t>(vocab_size_);
+  });
+  check<DataError>(fits, "trigram: every token must be below the vocabulary size {}", vocab_size_);
+  for (const std::int64_t token : tokens) {
+    const auto next = static_cast<std::size_t>(token);
+    if (previous_ && previous_ != end_of_document_) {
+      const auto previous = static_cast<std::size_t>(*previous_);
+      unigram_.count(0, next, vocab_size_);
+      bigram_.count(previous, next, vocab_size_);
+      if (before_) {
+        trigram_.count(static_cast<std::size_t>(*before_) * vocab_size_ + previous, next,
+                       vocab_size_);
+      }
     }
-    unigram_.count(0, next, vocab_size_);
-    bigram_.count(previous, next, vocab_size_);
-    if (position >= 2) {
-      trigram_.count(tokens[position - 2] * vocab_size_ + previous, next, vocab_size_);
-    }
+    before_ = previous_;
+    previous_ = token;
   }
 }
 
-double TrigramModel::probability(std::optional<std::uint16_t> before, std::uint16_t previous,
-                                 std::uint16_t next) const {
+double TrigramModel::probability(std::optional<std::int64_t> before, std::int64_t previous,
+                                 std::int64_t next) const {
+  const auto history = static_cast<std::size_t>(previous);
+  const auto token = static_cast<std::size_t>(next);
   const double uniform = 1 / static_cast<double>(vocab_size_);
-  const double unigram = unigram_.smooth(0, next, vocab_size_, uniform);
-  const double bigram = bigram_.smooth(previous, next, vocab_size_, unigram);
-  return before ? trigram_.smooth(*before * vocab_size_ + previous, next, vocab_size_, bigram)
+  const double unigram = unigram_.smooth(0, token, vocab_size_, uniform);
+  const double bigram = bigram_.smooth(history, token, vocab_size_, unigram);
+  return before ? trigram_.smooth(static_cast<std::size_t>(*before) * vocab_size_ + history, token,
+                                  vocab_size_, bigram)
                 : bigram;
 }
 
-TrigramScore score_trigram(const TokenFile& file, TokenRange train,
+TrigramScore score_trigram(const TokenSource& source, TokenRange train,
                            const TokenDataset& validation) {
-  const std::optional<std::uint32_t> end_of_document = file.header().end_of_document;
-  const TrigramModel model(file.checked_tokens(train.begin, train.end), file.header().vocab_size,
-                           end_of_document);
+  const std::optional<std::uint32_t> end_of_document = source.vocabulary().end_of_document;
+  TrigramModel model(source.vocabulary().size, end_of_document);
+  for_each_part(source, train, [&](std::span<const std::int64_t> tokens) { model.count(tokens); });
+
   const std::uint64_t begin = validation.range().begin;
-  const std::uint64_t last =
-      validation.num_samples() * static_cast<std::uint64_t>(validation.seq_len());
-  const auto tokens = validation.file().checked_tokens(begin, begin + last + 1);
+  const std::uint64_t end =
+      begin + validation.num_samples() * static_cast<std::uint64_t>(validation.seq_len()) + 1;
   TrigramScore score;
   double nats = 0;
-  for (std::size_t position = 1; position <= last; ++position) {
-    if (end_of_document && tokens[position - 1] == *end_of_document) {
-      continue;
+  std::optional<std::int64_t> before;
+  std::optional<std::int64_t> previous;
+  for_each_part(validation.source(), {begin, end}, [&](std::span<const std::int64_t> tokens) {
+    for (const std::int64_t token : tokens) {
+      if (previous && previous != end_of_document) {
+        nats -= std::log(model.probability(before, *previous, token));
+        ++score.num_targets;
+      }
+      before = previous;
+      previous = token;
     }
-    const auto before =
-        position >= 2 ? std::optional<std::uint16_t>(tokens[position - 2]) : std::nullopt;
-    nats -= std::log(model.probability(before, tokens[position - 1], tokens[position]));
-    ++score.num_targets;
-  }
+  });
   check<DataError>(score.num_targets > 0, "{}: tokens [{}, {}) have no target to score",
-                   file.path().native(), begin, begin + last + 1);
+                   validation.source().name(), begin, end);
   score.nats_per_target = nats / static_cast<double>(score.num_targets);
   return score;
 }

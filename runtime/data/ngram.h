@@ -20,16 +20,17 @@ namespace fsdptrain::data {
 // a history never seen gives p(w | h').
 class TrigramModel {
  public:
-  // Counts every token of `tokens` that a TokenDataset would predict: all but the first and
-  // those behind an end of document. DataError for a vocabulary above that of bytes, or a token
-  // outside it.
-  TrigramModel(std::span<const std::uint16_t> tokens, std::uint32_t vocab_size,
-               std::optional<std::uint32_t> end_of_document);
+  // DataError for a vocabulary above that of bytes.
+  TrigramModel(std::uint32_t vocab_size, std::optional<std::uint32_t> end_of_document);
+
+  // Goes on with a text: counts every token that a TokenDataset would predict, all but the very
+  // first and those behind an end of document. DataError for a token outside the vocabulary.
+  void count(std::span<const std::int64_t> tokens);
 
   // p(next | before, previous); p(next | previous) where there is nothing before.
   // REQUIRES: tokens below vocab_size.
-  double probability(std::optional<std::uint16_t> before, std::uint16_t previous,
-                     std::uint16_t next) const;
+  double probability(std::optional<std::int64_t> before, std::int64_t previous,
+                     std::int64_t next) const;
 
  private:
   // Counts and distinct successors of histories of one length.
@@ -45,6 +46,10 @@ class TrigramModel {
   };
 
   std::size_t vocab_size_;
+  std::optional<std::uint32_t> end_of_document_;
+  // The last two tokens counted, as far as there are.
+  std::optional<std::int64_t> before_;
+  std::optional<std::int64_t> previous_;
   Level unigram_;
   Level bigram_;
   Level trigram_;
@@ -58,6 +63,7 @@ struct TrigramScore {
 // Trains on `train` and scores exactly the targets that `validation` does not ignore. A history
 // may reach back over the start of a window, but not of the range. DataError if there is no
 // target.
-TrigramScore score_trigram(const TokenFile& file, TokenRange train, const TokenDataset& validation);
+TrigramScore score_trigram(const TokenSource& source, TokenRange train,
+                           const TokenDataset& validation);
 
 }  // namespace fsdptrain::data

@@ -6,19 +6,18 @@
 namespace fsdptrain::data {
 namespace {
 
-// Keeps the order of data apart from all other uses of a seed.
+// Keeps the order of data apart from all other uses of a seed; 40 bits, streams have the rest.
 constexpr std::uint64_t kPurpose = 0x6f72646572;  // "order"
 constexpr int kRounds = 8;
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch)
-    : size_(size) {
+Permutation::Permutation(std::uint64_t size, const PermutationKey& key) : size_(size) {
   check<ConfigError>(size > 0, "permutation: the size must be positive, got {}", size);
   while (half_bits_ < 32 && (size - 1) >> (2 * half_bits_) != 0) {
     ++half_bits_;
   }
-  const Philox words = philox(epoch, kPurpose, seed);
+  const Philox words = philox(key.epoch, kPurpose | key.stream << 40, key.seed);
   key_ = words.word[0] | std::uint64_t{words.word[1]} << 32;
 }
 
@@ -40,12 +39,6 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
     index = encrypt(index);
   } while (index >= size_);
   return index;
-}
-
-std::uint64_t sample_index(std::uint64_t seed, std::uint64_t num_samples,
-                           std::uint64_t sample_number) {
-  check<ConfigError>(num_samples > 0, "sample_index: there must be samples, got {}", num_samples);
-  return Permutation(num_samples, seed, sample_number / num_samples)(sample_number % num_samples);
 }
 
 }  // namespace fsdptrain::data

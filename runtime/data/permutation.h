@@ -4,6 +4,14 @@
 
 namespace fsdptrain::data {
 
+// What an order follows from: of one seed, each stream and each epoch of it has its own.
+struct PermutationKey {
+  std::uint64_t seed = 0;
+  // Below 2^24.
+  std::uint64_t stream = 0;
+  std::uint64_t epoch = 0;
+};
+
 // A keyed permutation of [0, size), computed and never stored: a Feistel network of Philox
 // rounds over the smallest even number of bits that holds the size, walked until the value falls
 // below it (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002: less than
@@ -11,7 +19,7 @@ namespace fsdptrain::data {
 class Permutation {
  public:
   // ConfigError for a size of 0.
-  Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch);
+  Permutation(std::uint64_t size, const PermutationKey& key);
 
   std::uint64_t size() const { return size_; }
   // REQUIRES: index < size().
@@ -24,10 +32,5 @@ class Permutation {
   int half_bits_ = 1;
   std::uint64_t key_;
 };
-
-// The sample that the run uses as its `sample_number`-th, over all epochs: each epoch is a
-// permutation of its own.
-std::uint64_t sample_index(std::uint64_t seed, std::uint64_t num_samples,
-                           std::uint64_t sample_number);
 
 }  // namespace fsdptrain::data

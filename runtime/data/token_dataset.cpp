@@ -9,16 +9,19 @@
 namespace fsdptrain::data {
 namespace {
 
-std::uint64_t checked_length(const TokenFile& file, std::int64_t seq_len, TokenRange range) {
+// Equal to no token.
+constexpr std::int64_t kNoEnd = -1;
+
+std::uint64_t checked_length(const TokenSource& source, std::int64_t seq_len, TokenRange range) {
   check<ConfigError>(seq_len >= 1, "seq_len: must be at least 1, got {}", seq_len);
-  check<ShapeError>(range.begin <= range.end && range.end <= file.num_tokens(),
-                    "{}: tokens [{}, {}) are not within its {} tokens", file.path().native(),
-                    range.begin, range.end, file.num_tokens());
+  check<ShapeError>(range.begin <= range.end && range.end <= source.num_tokens(),
+                    "{}: tokens [{}, {}) are not within its {} tokens", source.name(), range.begin,
+                    range.end, source.num_tokens());
   const auto length = static_cast<std::uint64_t>(seq_len);
   check<DataError>(range.size() > length,
                    "{}: the {} tokens [{}, {}) are fewer than one sequence of seq_len + 1 = {}: "
                    "give more text, a smaller seq_len or another validation fraction",
-                   file.path().native(), range.size(), range.begin, range.end, length + 1);
+                   source.name(), range.size(), range.begin, range.end, length + 1);
   return length;
 }
 
@@ -33,34 +36,46 @@ TokenSplit split_tokens(std::uint64_t num_tokens, double validation_fraction) {
   return {{0, boundary}, {boundary, num_tokens}};
 }
 
-TokenDataset::TokenDataset(std::shared_ptr<const TokenFile> file, std::int64_t seq_len,
-                           TokenRange range)
-    : file_(std::move(file)),
+TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, std::int64_t seq_len,
+                           TokenRange range, bool split_documents)
+    : source_(std::move(source)),
       seq_len_(seq_len),
       range_(range),
-      num_samples_((range.size() - 1) / checked_length(*file_, seq_len, range)) {}
+      split_documents_(split_documents),
+      num_samples_((range.size() - 1) / checked_length(*source_, seq_len, range)) {}
 
-std::int64_t TokenDataset::read(std::uint64_t sample, std::span<std::int64_t> inputs,
-                                std::span<std::int64_t> targets) const {
+std::int64_t TokenDataset::read(std::uint64_t sample, const SampleRow& row) const {
   const auto length = static_cast<std::size_t>(seq_len_);
   check<ShapeError>(sample < num_samples_, "sample: must be below {}, got {}", num_samples_,
                     sample);
-  check<ShapeError>(inputs.size() == length && targets.size() == length,
-                    "sample: inputs and targets must hold {} values, got {} and {}", length,
-                    inputs.size(), targets.size());
+  check<ShapeError>(row.tokens.size() == length && row.targets.size() == length &&
+                        row.positions.size() == length && row.document_ids.size() == length,
+                    "sample: a row must hold {} values of each kind, got {} tokens, {} targets, {} "
+                    "positions and {} document ids",
+                    length, row.tokens.size(), row.targets.size(), row.positions.size(),
+                    row.document_ids.size());
   const std::uint64_t begin = range_.begin + sample * length;
-  file_->read(begin, inputs);
-  file_->read(begin + 1, targets);
-  if (!file_->header().end_of_document) {
-    return seq_len_;
-  }
-  const std::int64_t end_of_document = *file_->header().end_of_document;
+  source_->read(begin, row.tokens);
+  std::ranges::copy(row.tokens.subspan(1), row.targets.begin());
+  source_->read(begin + length, row.targets.last(1));
+
+  const std::int64_t end = source_->vocabulary().end_of_document
+                               ? std::int64_t{*source_->vocabulary().end_of_document}
+                               : kNoEnd;
   std::int64_t num_targets = 0;
-  for (std::size_t position = 0; position < length; ++position) {
-    if (inputs[position] == end_of_document) {
-      targets[position] = kIgnoredTarget;
-    } else {
+  std::int64_t position = 0;
+  std::int64_t document = 0;
+  for (std::size_t i = 0; i < length; ++i) {
+    row.positions[i] = position++;
+    row.document_ids[i] = document;
+    if (row.tokens[i] != end) {
       ++num_targets;
+      continue;
+    }
+    row.targets[i] = kIgnoredTarget;
+    if (split_documents_) {
+      position = 0;
+      ++document;
     }
   }
   return num_targets;

@@ -29,6 +29,8 @@ inline data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::in
     const Philox random = philox(static_cast<std::uint64_t>(i), first_sample, 7);
     batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
     batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
+    batch.positions.push_back(i % seq_len);
+    batch.document_ids.push_back(0);
   }
   return batch;
 }

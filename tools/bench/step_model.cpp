@@ -18,6 +18,8 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
     const Philox random = philox(static_cast<std::uint64_t>(i), 0, 1);
     batch.tokens.push_back(token(random.word[0]));
     batch.targets.push_back(token(random.word[1]));
+    batch.positions.push_back(i % seq_len);
+    batch.document_ids.push_back(0);
   }
   return batch;
 }

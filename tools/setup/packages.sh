@@ -17,6 +17,8 @@ doctest-dev          build  doctest: unit tests
 libcli11-dev         build  CLI11: command lines
 libtomlplusplus-dev  build  toml++: configuration files
 nlohmann-json3-dev   build  JSON: metrics and file headers
+libsimdjson-dev      build  simdjson: texts in JSONL
+libxxhash-dev        build  xxHash: fingerprints of data
 bible-kjv            build  the King James Bible: the text that quickstart trains on
 python3              build  the lints and their tests (standard library only)
 clang-format         lint   source formatting, version 14

@@ -36,12 +36,11 @@ std::string as_duration(double seconds) {
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
-  auto file = std::make_shared<const data::TokenFile>(config.data.tokens.front());
-  check<ConfigError>(file->header().vocab_size <= config.model.vocab_size,
+std::shared_ptr<const data::TokenSource> open_tokens(const Config& config) {
+  auto file = std::make_shared<const data::TokenSource>(config.data.tokens);
+  check<ConfigError>(file->vocabulary().size <= config.model.vocab_size,
                      "model.vocab_size: {} is less than the {} of {}: set it to that",
-                     config.model.vocab_size, file->header().vocab_size,
-                     config.data.tokens.front());
+                     config.model.vocab_size, file->vocabulary().size, config.data.tokens);
   return file;
 }
 
@@ -68,7 +67,7 @@ class Trainer {
 
   Config config_;
   StopSignals& signals_;
-  std::shared_ptr<const data::TokenFile> file_;
+  std::shared_ptr<const data::TokenSource> file_;
   data::TokenSplit split_;
   std::shared_ptr<const data::TokenDataset> training_;
   std::shared_ptr<const data::TokenDataset> validation_;
@@ -95,9 +94,9 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
                       ? nullptr
                       : std::make_shared<data::TokenDataset>(file_, config.train.seq_len,
                                                              split_.validation)),
-      loader_(training_, {.seed = static_cast<std::uint64_t>(config.run.seed),
-                          .global_batch = config.train.global_batch,
-                          .micro_batch = config.train.micro_batch}),
+      loader_({{training_, 1.0}}, {.seed = static_cast<std::uint64_t>(config.run.seed),
+                                   .global_batch = config.train.global_batch,
+                                   .micro_batch = config.train.micro_batch}),
       model_(build_model(config)),
       parameters_(*model_, {.device = Device::cpu(),
                             .compute_dtype = compute_dtype(config.train),
@@ -228,7 +227,7 @@ void Trainer::validate(std::int64_t step) {
 
 void Trainer::finish() {
   save_weights(folder_.weights(), parameters_,
-               {.config = config_, .tokenizer = file_->header().tokenizer});
+               {.config = config_, .tokenizer = file_->vocabulary().tokenizer});
   const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
   print_line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                          as_duration(seconds_since(start_)), folder_.weights().string(),

@@ -10,19 +10,21 @@ namespace {
 
 TEST_SUITE_BEGIN("runtime/data/byte_text");
 
-std::vector<std::uint16_t> tokens_of(const std::filesystem::path& text,
-                                     const std::filesystem::path& output) {
-  TokenFileWriter writer(output, kByteVocabSize, kByteEndOfDocument, std::string(kByteTokenizer));
+std::vector<std::int64_t> tokens_of(const std::filesystem::path& text,
+                                    const std::filesystem::path& output) {
+  TokenWriter writer({output, byte_vocabulary()});
   append_byte_tokens(list_documents(text), writer);
   writer.commit();
   const TokenFile file(output);
-  return {file.tokens().begin(), file.tokens().end()};
+  std::vector<std::int64_t> tokens(file.num_tokens());
+  file.read(0, tokens);
+  return tokens;
 }
 
 TEST_CASE("a file is its bytes and an end of document") {
   const TemporaryFolder folder;
   write_file(folder / "a.txt", std::string("a\0\xff", 3));
-  CHECK(tokens_of(folder / "a.txt", folder / "t") == std::vector<std::uint16_t>{97, 0, 255, 256});
+  CHECK(tokens_of(folder / "a.txt", folder / "t") == std::vector<std::int64_t>{97, 0, 255, 256});
 }
 
 TEST_CASE("a folder is all files below it in the order of their paths") {
@@ -36,7 +38,7 @@ TEST_CASE("a folder is all files below it in the order of their paths") {
   std::filesystem::create_symlink("circle", folder / "text/circle");
   std::filesystem::create_symlink("..", folder / "text/up");
   CHECK(tokens_of(folder / "text", folder / "t") ==
-        std::vector<std::uint16_t>{256, '1', 256, '2', 256, '3', 256});
+        std::vector<std::int64_t>{256, '1', 256, '2', 256, '3', 256});
   CHECK(total_bytes(list_documents(folder / "text")) == 3);
 }
 
@@ -44,11 +46,11 @@ TEST_CASE("a document longer than one read is whole, and progress is told") {
   const TemporaryFolder folder;
   const std::string text((std::size_t{1} << 21) + 5, 'x');
   write_file(folder / "a", text);
-  TokenFileWriter writer(folder / "t", kByteVocabSize, kByteEndOfDocument, "byte");
+  TokenWriter writer({folder / "t", byte_vocabulary()});
   std::vector<std::uint64_t> told;
   append_byte_tokens(list_documents(folder / "a"), writer,
                      [&told](std::uint64_t done) { told.push_back(done); });
-  CHECK(writer.header().num_tokens == text.size() + 1);
+  CHECK(writer.num_tokens() == text.size() + 1);
   CHECK(told == std::vector<std::uint64_t>{1 << 20, 1 << 21, text.size()});
 }
 

@@ -1,12 +1,14 @@
 #include "runtime/data/loader.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "runtime/data/permutation.h"
 #include "tests/runtime/data/token_fixture.h"
 
 namespace fsdptrain::data {
@@ -30,19 +32,26 @@ std::vector<std::int64_t> samples_of(const Batch& batch) {
   return samples;
 }
 
+// Loaders of one source.
+Loader loader_of(std::shared_ptr<const TokenDataset> dataset, const Loader::Options& options) {
+  return {{{std::move(dataset), 1}}, options};
+}
+
 TEST_CASE("a micro-batch holds the samples of its position") {
   const TemporaryFolder folder;
-  const Loader loader(counting_dataset(folder), {.seed = 5, .global_batch = 6, .micro_batch = 2});
+  const Loader loader =
+      loader_of(counting_dataset(folder), {.seed = 5, .global_batch = 6, .micro_batch = 2});
   CHECK(loader.num_micro_batches() == 3);
   const Batch batch = loader.micro_batch(3, 1);
   CHECK(batch.batch == 2);
   CHECK(batch.seq_len == 4);
   CHECK(batch.first_sample == 20);
   CHECK(batch.num_targets == 8);
-  // Sample 20 is the first of the second epoch.
   CHECK(samples_of(batch) ==
-        std::vector<std::int64_t>{static_cast<std::int64_t>(sample_index(5, 20, 20)),
-                                  static_cast<std::int64_t>(sample_index(5, 20, 21))});
+        std::vector<std::int64_t>{static_cast<std::int64_t>(loader.sample(20).window),
+                                  static_cast<std::int64_t>(loader.sample(21).window)});
+  CHECK(batch.positions == std::vector<std::int64_t>{0, 1, 2, 3, 0, 1, 2, 3});
+  CHECK(batch.document_ids == std::vector<std::int64_t>(8, 0));
   for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
     CHECK(batch.targets[i] == batch.tokens[i] + 1);
   }
@@ -52,10 +61,11 @@ TEST_CASE("the samples of a step do not depend on the size of its micro-batches"
   const TemporaryFolder folder;
   const auto dataset = counting_dataset(folder);
   std::vector<std::int64_t> whole =
-      Loader(dataset, {.seed = 5, .global_batch = 6, .micro_batch = 6}).micro_batch(2, 0).tokens;
+      loader_of(dataset, {.seed = 5, .global_batch = 6, .micro_batch = 6}).micro_batch(2, 0).tokens;
   for (const std::int64_t micro_batch : {1, 2, 3}) {
     CAPTURE(micro_batch);
-    const Loader loader(dataset, {.seed = 5, .global_batch = 6, .micro_batch = micro_batch});
+    const Loader loader =
+        loader_of(dataset, {.seed = 5, .global_batch = 6, .micro_batch = micro_batch});
     std::vector<std::int64_t> parts;
     for (std::int64_t index = 0; index < loader.num_micro_batches(); ++index) {
       const Batch batch = loader.micro_batch(2, index);
@@ -65,19 +75,23 @@ TEST_CASE("the samples of a step do not depend on the size of its micro-batches"
   }
 }
 
-TEST_CASE("an epoch uses every sample once") {
+TEST_CASE("a block of samples is whole epochs, and each uses every sample once") {
   const TemporaryFolder folder;
-  const Loader loader(counting_dataset(folder), {.seed = 5, .global_batch = 5, .micro_batch = 5});
-  std::vector<std::int64_t> used;
-  for (std::uint64_t step = 0; step < 4; ++step) {
-    const auto samples = samples_of(loader.micro_batch(step, 0));
-    used.insert(used.end(), samples.begin(), samples.end());
+  const Loader loader = loader_of(counting_dataset(folder), {.seed = 5});
+  // Of 20 samples, epochs 0 to 50 lie within the first block of 1,024, and 51 begins in it.
+  std::map<std::uint64_t, std::vector<std::uint64_t>> windows;
+  for (std::uint64_t number = 0; number < 1024; ++number) {
+    const Loader::Sample sample = loader.sample(number);
+    windows[sample.epoch].push_back(sample.window);
   }
-  CHECK_FALSE(std::ranges::is_sorted(used));
-  std::ranges::sort(used);
-  std::vector<std::int64_t> all(20);
+  CHECK(windows.size() == 52);
+  std::vector<std::uint64_t> all(20);
   std::iota(all.begin(), all.end(), 0);
-  CHECK(used == all);
+  for (std::uint64_t epoch = 0; epoch < 51; ++epoch) {
+    CHECK_FALSE(std::ranges::is_sorted(windows[epoch]));
+    std::ranges::sort(windows[epoch]);
+    CHECK(windows[epoch] == all);
+  }
 }
 
 TEST_CASE("evaluation reads in order, and ignored targets are not counted") {
@@ -93,12 +107,77 @@ TEST_CASE("evaluation reads in order, and ignored targets are not counted") {
 TEST_CASE("batch sizes that do not fit are refused") {
   const TemporaryFolder folder;
   const auto dataset = counting_dataset(folder);
-  CHECK_THROWS_WITH_AS(Loader(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 4}),
+  CHECK_THROWS_WITH_AS(loader_of(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 4}),
                        doctest::Contains("a multiple of micro_batch, got 6 and 4"), ConfigError);
-  CHECK_THROWS_AS(Loader(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 0}), ConfigError);
-  const Loader loader(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 3});
+  CHECK_THROWS_AS(loader_of(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 0}),
+                  ConfigError);
+  const Loader loader = loader_of(dataset, {.seed = 0, .global_batch = 6, .micro_batch = 3});
   CHECK_THROWS_WITH_AS(loader.micro_batch(0, 2), doctest::Contains("must be in [0, 2), got 2"),
                        ShapeError);
+}
+
+TEST_CASE("each of several sources goes through its own epochs, as often as its weight says") {
+  const TemporaryFolder folder;
+  std::vector<WeightedDataset> sources;
+  const std::vector<std::uint64_t> sizes{1, 3, 700};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::vector<std::uint16_t> tokens(2 * sizes[i] + 1, static_cast<std::uint16_t>(i));
+    const auto file = make_token_file(folder / fmt::format("{}", i), tokens, 3);
+    sources.push_back({std::make_shared<TokenDataset>(file, 2, TokenRange{0, tokens.size()}),
+                       std::vector<double>{1, 2, 5}[i]});
+  }
+  const Loader loader(sources, {.seed = 9, .global_batch = 4, .micro_batch = 2});
+  constexpr std::uint64_t kBlocks = 30;
+  std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::uint64_t>> windows;
+  for (std::uint64_t number = 0; number < kBlocks * 1024; ++number) {
+    const Loader::Sample sample = loader.sample(number);
+    windows[{sample.source, sample.epoch}].push_back(sample.window);
+  }
+  for (std::size_t source = 0; source < 3; ++source) {
+    const std::uint64_t used = kBlocks * std::vector<std::uint64_t>{128, 256, 640}[source];
+    for (std::uint64_t epoch = 0; epoch < used / sizes[source]; ++epoch) {
+      std::vector<std::uint64_t> all(sizes[source]);
+      std::iota(all.begin(), all.end(), 0);
+      auto& of_epoch = windows[{source, epoch}];
+      std::ranges::sort(of_epoch);
+      CHECK(of_epoch == all);
+    }
+  }
+  // Rows are of the source that sample() names.
+  const Batch batch = loader.micro_batch(100, 1);
+  for (std::size_t row = 0; row < 2; ++row) {
+    CHECK(batch.tokens[2 * row] ==
+          static_cast<std::int64_t>(loader.sample(batch.first_sample + row).source));
+  }
+}
+
+TEST_CASE("sources in one loader must fit each other") {
+  const TemporaryFolder folder;
+  const auto dataset = counting_dataset(folder);
+  const auto with = [&](std::shared_ptr<const TokenDataset> other) {
+    return Loader({{dataset, 1}, {std::move(other), 1}}, {});
+  };
+  const auto file = make_token_file(folder / "other", std::vector<std::uint16_t>(9), 82);
+  CHECK_THROWS_WITH_AS(with(std::make_shared<TokenDataset>(file, 4, TokenRange{0, 9})),
+                       doctest::Contains("other: files that are read together must have one"),
+                       DataError);
+  CHECK_THROWS_WITH_AS(with(std::make_shared<TokenDataset>(
+                           std::make_shared<TokenSource>(folder / "t"), 5, TokenRange{0, 81})),
+                       doctest::Contains("all sources must have one seq_len, got 4 and 5"),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(Loader({}, {}), doctest::Contains("needs a source"), ConfigError);
+}
+
+TEST_CASE("the order is frozen: a resumed run must find the same samples") {
+  const TemporaryFolder folder;
+  const auto dataset = counting_dataset(folder);
+  const Loader loader({{dataset, 3}, {dataset, 1}}, {.seed = 1234});
+  std::string order;
+  for (const std::uint64_t number : {0, 1, 2, 3, 1024, 1'000'000}) {
+    const Loader::Sample sample = loader.sample(number);
+    order += fmt::format("{}:{}:{} ", sample.source, sample.epoch, sample.window);
+  }
+  CHECK(order == "0:32:13 1:4:9 0:38:16 0:10:19 0:75:16 1:12501:4 ");
 }
 
 TEST_SUITE_END();

@@ -1,12 +1,11 @@
 #include "runtime/data/token_file.h"
 
-#include <csignal>
 #include <cstring>
-#include <sys/resource.h>
 
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/random.h"
 #include "tests/runtime/data/token_fixture.h"
 
 namespace fsdptrain::data {
@@ -39,89 +38,31 @@ std::string changed(std::size_t offset, T value) {
   return bytes;
 }
 
-TEST_CASE("the writer makes exactly the documented bytes") {
-  const TemporaryFolder folder;
-  make_token_file(folder / "t", {3, 1, 4}, 5, 4);
-  CHECK(read_file(folder / "t") == valid_bytes());
-}
-
-TEST_CASE("a file reads back as it was written") {
-  const TemporaryFolder folder;
-  // More than one buffer of the writer, and an odd rest.
-  std::vector<std::uint16_t> tokens((std::size_t{1} << 20) + 7);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<std::uint16_t>(i * 7919 % 65536);
+TEST_CASE("a file of either width reads back as it was written") {
+  for (const std::uint32_t vocab_size : {65'536u, 65'537u, 2'147'483'647u}) {
+    CAPTURE(vocab_size);
+    const TemporaryFolder folder;
+    std::vector<std::int64_t> tokens((std::size_t{1} << 17) + 7);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::int64_t>(i * 2'147'480'009 % vocab_size);
+    }
+    tokens[1] = static_cast<std::int64_t>(vocab_size) - 1;
+    write_tokens({folder / "t", {vocab_size, std::nullopt, "test"}}, tokens);
+    const TokenFile file(folder / "t");
+    CHECK(file.num_tokens() == tokens.size());
+    CHECK(file.header().bytes_per_token == (vocab_size == 65'536 ? 2 : 4));
+    CHECK(file.header().vocabulary == Vocabulary{vocab_size, std::nullopt, "test"});
+    CHECK(file.header().num_documents == 1);
+    std::vector<std::int64_t> read(tokens.size());
+    file.read(0, read);
+    CHECK(read == tokens);
+    std::vector<std::int64_t> out(3);
+    file.read(tokens.size() - 3, out);
+    CHECK(out[2] == tokens.back());
+    CHECK_THROWS_WITH_AS(file.read(tokens.size() - 2, out),
+                         doctest::Contains("3 tokens from 131077 on"), ShapeError);
+    CHECK_THROWS_AS(file.read(~std::uint64_t{0} - 1, out), ShapeError);
   }
-  const auto file = make_token_file(folder / "t", tokens, 65536);
-  CHECK(file->num_tokens() == tokens.size());
-  CHECK(std::equal(tokens.begin(), tokens.end(), file->tokens().begin(), file->tokens().end()));
-  CHECK(file->header().vocab_size == 65536);
-  CHECK_FALSE(file->header().end_of_document);
-  CHECK(file->header().num_documents == 1);
-  CHECK(file->header().tokenizer == "test");
-  std::vector<std::int64_t> out(3);
-  file->read(tokens.size() - 3, out);
-  CHECK(out[2] == tokens.back());
-  CHECK_THROWS_WITH_AS(file->read(tokens.size() - 2, out),
-                       doctest::Contains("3 tokens from 1048581 on"), ShapeError);
-}
-
-TEST_CASE("documents are counted by their ends, and one more for a rest") {
-  const TemporaryFolder folder;
-  CHECK(make_token_file(folder / "a", {0, 4, 1, 4}, 5, 4)->header().num_documents == 2);
-  CHECK(make_token_file(folder / "b", {0, 4, 1}, 5, 4)->header().num_documents == 2);
-  CHECK(make_token_file(folder / "c", {4, 4}, 5, 4)->header().num_documents == 2);
-  CHECK(make_token_file(folder / "d", {}, 5, 4)->header().num_documents == 0);
-}
-
-TEST_CASE("nothing lies under the final name before commit, and nothing at all without it") {
-  const TemporaryFolder folder;
-  {
-    TokenFileWriter writer(folder / "t", 5, std::nullopt, "test");
-    writer.append(std::vector<std::uint16_t>{1, 2});
-    CHECK_FALSE(std::filesystem::exists(folder / "t"));
-    CHECK_FALSE(std::filesystem::is_empty(folder.path()));
-  }
-  CHECK(std::filesystem::is_empty(folder.path()));
-}
-
-TEST_CASE("a failed writer leaves the old file") {
-  const TemporaryFolder folder;
-  make_token_file(folder / "t", {3, 1, 4}, 5, 4);
-  {
-    TokenFileWriter writer(folder / "t", 5, std::nullopt, "test");
-    CHECK_THROWS_WITH_AS(writer.append(std::vector<std::uint16_t>{1, 5}),
-                         doctest::Contains("token 5 is outside the vocabulary of 5, at offset 1"),
-                         DataError);
-  }
-  CHECK(read_file(folder / "t") == valid_bytes());
-}
-
-TEST_CASE("a refused write names the path, the bytes, the reason and a cure") {
-  const TemporaryFolder folder;
-  struct rlimit before {};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit limit { 4096, before.rlim_max };
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  {
-    TokenFileWriter writer(folder / "t", 5, std::nullopt, "test");
-    writer.append(std::vector<std::uint16_t>(4000));
-    CHECK_THROWS_WITH_AS(writer.commit(),
-                         doctest::Contains("writing 4928 bytes at offset 4096 failed: File too "
-                                           "large; raise the limit of file sizes"),
-                         IoError);
-  }
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-  std::signal(SIGXFSZ, handler);
-  CHECK(std::filesystem::is_empty(folder.path()));
-}
-
-TEST_CASE("a missing folder is named before any work") {
-  const TemporaryFolder folder;
-  CHECK_THROWS_WITH_AS(TokenFileWriter(folder / "no/t", 5, std::nullopt, "test"),
-                       doctest::Contains("No such file or directory; create the folder first"),
-                       IoError);
 }
 
 TEST_CASE("each defect of a file has its own message") {
@@ -134,15 +75,21 @@ TEST_CASE("each defect of a file has its own message") {
       {"1023 bytes are less than the 1024", valid_bytes().substr(0, 1023)},
       {"not a token file: it must begin with FSDPTOK1, got \"FSDPTOK2\"", changed(7, '2')},
       {"the version must be 1, got 2", changed(8, std::uint32_t{2})},
-      {"tokens of 4 bytes are reserved", changed(12, std::uint32_t{4})},
-      {"the bytes per token must be 2, got 3", changed(12, std::uint32_t{3})},
+      {"counts 3 tokens of 4 bytes, but 6 bytes follow", changed(12, std::uint32_t{4})},
+      {"the bytes per token must be 2 or 4, got 3", changed(12, std::uint32_t{3})},
+      {"the bytes per token must be 2 or 4, got 0", changed(12, std::uint32_t{0})},
       {"counts 4 tokens of 2 bytes, but 6 bytes follow", changed(16, std::uint64_t{4})},
       {"counts 2 tokens of 2 bytes, but 6 bytes follow", changed(16, std::uint64_t{2})},
       {"counts 9223372036854775811 tokens", changed(16, (std::uint64_t{1} << 63) + 3)},
+      // Times 2 bytes it is 6 again, in 64 bits.
+      {"counts 18446744073709551615 tokens", changed(16, ~std::uint64_t{0})},
       {"but 5 bytes follow", valid_bytes().substr(0, kTokenHeaderBytes + 5)},
       {"but 7 bytes follow", valid_bytes() + "x"},
-      {"the vocabulary size must be 1 to 65536, got 0", changed(24, std::uint32_t{0})},
-      {"the vocabulary size must be 1 to 65536, got 65537", changed(24, std::uint32_t{65537})},
+      {"the vocabulary size must be 1 to 2147483647, got 0", changed(24, std::uint32_t{0})},
+      {"the vocabulary size must be 1 to 65536 at 2 bytes per token, got 65537",
+       changed(24, std::uint32_t{65537})},
+      {"the vocabulary size must be 1 to 2147483647, got 2147483648",
+       changed(24, std::uint32_t{1} << 31)},
       {"below the vocabulary size 5, got 5", changed(28, std::uint32_t{5})},
       {"4 documents do not fit 3 tokens", changed(32, std::uint64_t{4})},
       {"the name of the tokenizer must be", changed(40, '\0')},
@@ -162,7 +109,36 @@ TEST_CASE("each defect of a file has its own message") {
                        DataError);
 }
 
-TEST_CASE("a token outside the vocabulary is found when it is read") {
+TEST_CASE("random headers are read or refused, and never more than that") {
+  const TemporaryFolder folder;
+  int num_read = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    CAPTURE(seed);
+    std::string bytes = valid_bytes();
+    // One to eight bytes of a valid header change, most of them where something is written.
+    const Philox random = philox(seed, 0, 1);
+    for (std::uint32_t i = 0; i <= random.word[0] % 8; ++i) {
+      const Philox change = philox(seed, 1 + i, 1);
+      const std::size_t place = change.word[0] % (change.word[1] % 4 == 0 ? kTokenHeaderBytes : 72);
+      bytes[place] = static_cast<char>(change.word[2] % 3 == 0 ? 0xff : change.word[3]);
+    }
+    write_file(folder / "t", bytes);
+    try {
+      const TokenFile file(folder / "t");
+      REQUIRE(file.num_tokens() == 3);
+      std::vector<std::int64_t> out(3);
+      file.read(0, out);
+      ++num_read;
+    } catch (const DataError& error) {
+      CHECK(std::string(error.what()).starts_with((folder / "t").native()));
+    }
+  }
+  // Changes of the vocabulary and of the name can be valid.
+  CHECK(num_read > 0);
+  CHECK(num_read < 1000);
+}
+
+TEST_CASE("a token outside the vocabulary is found when it is read, in either width") {
   const TemporaryFolder folder;
   write_file(folder / "t", changed(kTokenHeaderBytes + 2, std::uint16_t{5}));
   const TokenFile file(folder / "t");
@@ -170,17 +146,29 @@ TEST_CASE("a token outside the vocabulary is found when it is read") {
   file.read(0, out);
   CHECK(out[0] == 3);
   CHECK_THROWS_WITH_AS(file.read(1, out),
-                       doctest::Contains("token 5 at offset 1 is outside the vocabulary of 5"),
+                       doctest::Contains("t: token 5 at offset 1 is outside the vocabulary of 5"),
                        DataError);
+  const std::string tokens("\1\0\0\0\xff\xff\xff\xff", 8);
+  std::string bytes = changed(12, std::uint32_t{4}).substr(0, kTokenHeaderBytes) + tokens;
+  bytes[16] = 2;
+  write_file(folder / "wide", bytes);
+  const TokenFile wide(folder / "wide");
+  wide.read(0, out);
+  CHECK(out[0] == 1);
+  CHECK_THROWS_WITH_AS(wide.read(1, out),
+                       doctest::Contains("token 4294967295 at offset 1 is outside"), DataError);
+  CHECK_THROWS_WITH_AS(wide.check_tokens(0, std::as_bytes(std::span(tokens))),
+                       doctest::Contains("token 4294967295 at offset 1 is outside"), DataError);
 }
 
 TEST_CASE("a file that is cut while it is in use is found when it is read") {
   const TemporaryFolder folder;
-  const auto file = make_token_file(folder / "t", std::vector<std::uint16_t>(100'000, 3), 5);
+  make_token_file(folder / "t", std::vector<std::uint16_t>(100'000, 3), 5);
+  const TokenFile file(folder / "t");
   std::vector<std::int64_t> out(10);
-  file->read(99'990, out);
+  file.read(99'990, out);
   std::filesystem::resize_file(folder / "t", kTokenHeaderBytes);
-  CHECK_THROWS_WITH_AS(file->read(99'990, out), doctest::Contains("was truncated while in use"),
+  CHECK_THROWS_WITH_AS(file.read(99'990, out), doctest::Contains("was truncated while in use"),
                        DataError);
 }
 

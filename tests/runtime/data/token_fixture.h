@@ -7,12 +7,14 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
 
-#include "runtime/data/token_file.h"
+#include "runtime/data/token_source.h"
+#include "runtime/data/token_writer.h"
 
 namespace fsdptrain::data {
 
@@ -43,13 +45,24 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline std::shared_ptr<const TokenFile> make_token_file(
+inline void write_tokens(const TokenWriter::Options& options,
+                         const std::vector<std::int64_t>& tokens) {
+  TokenWriter writer(options);
+  if (bytes_per_token(options.vocabulary) == 2) {
+    const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
+    writer.append(std::span(narrow));
+  } else {
+    const std::vector<std::uint32_t> wide(tokens.begin(), tokens.end());
+    writer.append(std::span(wide));
+  }
+  writer.commit();
+}
+
+inline std::shared_ptr<const TokenSource> make_token_file(
     const std::filesystem::path& path, const std::vector<std::uint16_t>& tokens,
     std::uint32_t vocab_size, std::optional<std::uint32_t> end_of_document = std::nullopt) {
-  TokenFileWriter writer(path, vocab_size, end_of_document, "test");
-  writer.append(tokens);
-  writer.commit();
-  return std::make_shared<TokenFile>(path);
+  write_tokens({path, {vocab_size, end_of_document, "test"}}, {tokens.begin(), tokens.end()});
+  return std::make_shared<TokenSource>(path);
 }
 
 }  // namespace fsdptrain::data

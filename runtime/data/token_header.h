@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+// The header of a token file (docs/formats.md): 1,024 bytes, little-endian. These offsets and
+// values are embedded in files: do not change them.
+//
+//   byte  type       meaning
+//   0     char[8]    "FSDPTOK1"
+//   8     uint32     version: 1
+//   12    uint32     bytes per token: 2 or 4
+//   16    uint64     number of tokens
+//   24    uint32     vocabulary size: 1 to 65,536 at 2 bytes per token, to 2^31 - 1 at 4
+//   28    uint32     token that ends a document; 0xffffffff: none
+//   32    uint64     number of documents
+//   40    char[32]   name of the tokenizer, zero padded
+//   72    952 bytes  zero
+namespace fsdptrain::data {
+
+inline constexpr std::size_t kTokenHeaderBytes = 1024;
+inline constexpr std::uint32_t kLargestNarrowVocabulary = 65'536;
+// Tokens stay positive in any signed type of 32 bits.
+inline constexpr std::uint32_t kLargestVocabulary = 2'147'483'647;
+
+// What the numbers of a file mean; files that are read together share it.
+struct Vocabulary {
+  std::uint32_t size = 0;
+  std::optional<std::uint32_t> end_of_document;
+  std::string tokenizer;
+
+  friend bool operator==(const Vocabulary&, const Vocabulary&) = default;
+};
+
+// The bytes of a token in files that are written: as few as hold the vocabulary.
+inline std::uint32_t bytes_per_token(const Vocabulary& vocabulary) {
+  return vocabulary.size <= kLargestNarrowVocabulary ? 2 : 4;
+}
+
+// DataError, with the name of the file, for a vocabulary that no file can have.
+void check_vocabulary(const std::string& file, const Vocabulary& vocabulary);
+
+// DataError, with both names, unless two files that are read together have one vocabulary.
+void check_same_vocabulary(const std::string& first, const Vocabulary& vocabulary,
+                           const std::string& other, const Vocabulary& other_vocabulary);
+
+struct TokenFileHeader {
+  Vocabulary vocabulary;
+  std::uint32_t bytes_per_token = 2;
+  std::uint64_t num_tokens = 0;
+  // Ends of documents, and one more for tokens behind the last.
+  std::uint64_t num_documents = 0;
+};
+
+std::array<std::byte, kTokenHeaderBytes> to_bytes(const TokenFileHeader& header);
+
+// From the first bytes of a file of `file_bytes`; DataError, with the name of the file and the
+// values, for a header that is none or does not fit that size.
+TokenFileHeader parse_token_header(const std::string& file, std::span<const std::byte> bytes,
+                                   std::uint64_t file_bytes);
+
+}  // namespace fsdptrain::data

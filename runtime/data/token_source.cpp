@@ -1,0 +1,116 @@
+#include "runtime/data/token_source.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <system_error>
+
+#include "runtime/base/error.h"
+#include "runtime/data/token_writer.h"
+
+namespace fsdptrain::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A set that a writer has not finished, or that lost a file, begins late or has a gap.
+void check_complete(const std::vector<fs::path>& shards, const fs::path& first) {
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string ending = fmt::format("-{:05}", i);
+    check<DataError>(shards[i].stem().native().ends_with(ending),
+                     "{}: the shard before it is missing, expected a name with {}: the set was "
+                     "not written to its end, or has lost a file",
+                     shards[i].native(), ending);
+  }
+  check<DataError>(!shards.empty(), "{}: is no shard", first.native());
+}
+
+// NAME of NAME-00000.bin, or nothing for another name.
+std::string set_name(const fs::path& path) {
+  const std::string stem = path.stem().native();
+  const std::size_t dash = stem.rfind('-');
+  const bool numbered = dash != std::string::npos && stem.size() == dash + 6 &&
+                        stem.find_first_not_of("0123456789", dash + 1) == std::string::npos;
+  return numbered ? stem.substr(0, dash) : "";
+}
+
+std::vector<fs::path> token_files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".bin" && entry.is_regular_file()) {
+        files.push_back(entry.path());
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    fail<IoError>("list {}: {}", folder.native(), error.what());
+  }
+  std::ranges::sort(files, {},
+                    [](const fs::path& file) -> const std::string& { return file.native(); });
+  check<DataError>(!files.empty(),
+                   "{}: the folder holds no .bin file: make one with fsdptrain data prepare",
+                   folder.native());
+  std::string last;
+  for (const fs::path& file : files) {
+    const std::string set = set_name(file);
+    if (!set.empty() && set != last) {
+      check_complete(existing_shards(folder / set), file);
+      last = set;
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+TokenSource::TokenSource(const std::vector<fs::path>& paths) : begins_{0} {
+  check<ConfigError>(!paths.empty(), "token source: needs a file or a folder, got none");
+  std::vector<std::string> names;
+  for (const fs::path& path : paths) {
+    names.push_back(path.native());
+    std::error_code unknown;  // opening it says why
+    const auto files = fs::is_directory(path, unknown) ? token_files_in(path) : std::vector{path};
+    for (const fs::path& file : files) {
+      files_.push_back(std::make_unique<const TokenFile>(file));
+      const TokenFile& opened = *files_.back();
+      check_same_vocabulary(files_.front()->path().native(), vocabulary(), file.native(),
+                            opened.header().vocabulary);
+      begins_.push_back(begins_.back() + opened.num_tokens());
+    }
+  }
+  name_ = fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::uint64_t TokenSource::count_documents() const {
+  std::uint64_t num_documents = 0;
+  bool is_ended = true;
+  for (const auto& file : files_) {
+    if (file->num_tokens() == 0) {
+      continue;
+    }
+    num_documents += file->header().num_documents - (is_ended ? 0 : 1);
+    std::array<std::int64_t, 1> last{};
+    file->read(file->num_tokens() - 1, last);
+    is_ended = vocabulary().end_of_document && last[0] == *vocabulary().end_of_document;
+  }
+  return num_documents;
+}
+
+void TokenSource::read(std::uint64_t begin, std::span<std::int64_t> out) const {
+  const std::uint64_t num_left = num_tokens() - std::min(begin, num_tokens());
+  check<ShapeError>(out.size() <= num_left, "{}: {} tokens from {} on are not within its {} tokens",
+                    name_, out.size(), begin, num_tokens());
+  auto index = static_cast<std::size_t>(std::ranges::upper_bound(begins_, begin) - begins_.begin());
+  while (!out.empty()) {
+    const std::uint64_t end = begins_[index];
+    const auto part =
+        out.first(static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), end - begin)));
+    files_[index - 1]->read(begin - begins_[index - 1], part);
+    out = out.subspan(part.size());
+    begin += part.size();
+    ++index;
+  }
+}
+
+}  // namespace fsdptrain::data
