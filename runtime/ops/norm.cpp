@@ -141,12 +141,13 @@ AddLayerNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, const
   check<ShapeError>(x.shape() == residual.shape(), "{}: x of shape {} and residual of shape {}",
                     kOp, x.shape(), residual.shape());
   // The kernel fills the sum with the norm; the graph has a node for each.
-  const Tensor sum = record(kOp, Tensor::empty(x.shape(), x.dtype(), x.device()), {x, residual},
-                            [](const Tensor& dy, GradientSink&) -> Gradients {
-                              return {dy, dy};
-                            });
+  const Tensor filled = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Normalized made =
-      normalize({.x = x, .weight = weight, .bias = bias, .residual = residual, .sum = sum}, eps);
+      normalize({.x = x, .weight = weight, .bias = bias, .residual = residual, .sum = filled}, eps);
+  const Tensor sum =
+      record(kOp, filled, {x, residual}, [](const Tensor& dy, GradientSink&) -> Gradients {
+        return {dy, dy};
+      });
   return {sum, record_norm(kOp, made, sum, weight, bias)};
 }
 

@@ -172,10 +172,10 @@ TEST_SUITE("integration/train_step") {
   TEST_CASE("the loss falls on a batch that is seen again and again") {
     Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     const data::Batch batches[] = {random_batch(2, 20, run.vocab, 0)};
-    const double first = run.step.run(batches, 0, 3e-3).loss.item();
+    const double first = run.train(batches, 0, 3e-3).loss.item();
     double last = first;
     for (std::uint64_t step = 1; step < 60; ++step) {
-      last = run.step.run(batches, step, 3e-3).loss.item();
+      last = run.train(batches, step, 3e-3).loss.item();
     }
     CHECK(last < 0.5 * first);
   }
@@ -185,7 +185,7 @@ TEST_SUITE("integration/train_step") {
       models::Gpt2Config config = tiny_gpt2();
       config.dropout = 0;
       Gpt2Run run(config, Device::cpu(), DType::Float32);
-      const auto result = run.step.run(batches, 0, 0.0);
+      const auto result = run.step.forward_backward(batches, 0);
       return result.grad_norm.item();
     };
     data::Batch whole = random_batch(2, 20, 101, 0);
@@ -213,7 +213,7 @@ TEST_SUITE("integration/train_step") {
     const data::Batch masked = masked_batch();
     const auto values = [&run] { return run.parameters.chunks().front().parameters.to_vector(); };
     const auto before = values();
-    const auto result = run.step.run({&masked, 1}, 1, 1e-3);
+    const auto result = run.step.forward_backward({&masked, 1}, 1);
     CHECK_FALSE(result.loss.defined());
     CHECK_FALSE(result.grad_norm.defined());
     CHECK(values() == before);

@@ -46,8 +46,10 @@ TrainStep::TrainStep(models::Decoder& model, nn::FlatParameters& parameters,
       device_(device),
       options_(options) {}
 
-TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std::uint64_t step,
-                                 double lr) {
+TrainStep::Result TrainStep::forward_backward(
+    std::span<const data::Batch> micro_batches, std::uint64_t step,
+    const std::function<void(std::size_t micro_batch)>& before_each) {
+  discard();
   std::int64_t num_targets = 0;
   for (const data::Batch& batch : micro_batches) {
     num_targets += batch.num_targets;
@@ -57,10 +59,13 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
     return result;
   }
   result.loss = Tensor::zeros({}, DType::Float64, device_);
-  parameters_.zero_grad();
   RandomKeys& random = current_context().random;
   random.step = step;
-  for (const data::Batch& batch : micro_batches) {
+  for (std::size_t index = 0; index < micro_batches.size(); ++index) {
+    if (before_each) {
+      before_each(index);
+    }
+    const data::Batch& batch = micro_batches[index];
     random.first_sample = batch.first_sample;
     const Tensor loss = model_.loss(models::one_document(to_tensor(batch.tokens, batch, device_)),
                                     to_tensor(batch.targets, batch, device_),
@@ -70,13 +75,25 @@ TrainStep::Result TrainStep::run(std::span<const data::Batch> micro_batches, std
     kernels::accumulate(loss.launch(), result.loss.view(), loss.view());
   }
   parameters_.mark_active_segments();
-  auto& chunks = parameters_.chunks();
-  result.grad_norm = optim::gradient_norm(chunks);
-  const Tensor factor =
-      options_.grad_clip > 0 ? optim::clip_factor(result.grad_norm, options_.grad_clip) : Tensor();
-  optimizer_.step(chunks, lr, factor);
-  parameters_.bump_epoch();
+  grad_norm_ = optim::gradient_norm(parameters_.chunks());
+  result.grad_norm = grad_norm_;
   return result;
+}
+
+void TrainStep::update(double lr) {
+  check(grad_norm_.defined(),
+        "train: an update needs the gradients of a forward_backward() that had targets, and one "
+        "update is all that they are for");
+  const Tensor factor =
+      options_.grad_clip > 0 ? optim::clip_factor(grad_norm_, options_.grad_clip) : Tensor();
+  grad_norm_ = Tensor();
+  optimizer_.step(parameters_.chunks(), lr, factor);
+  parameters_.bump_epoch();
+}
+
+void TrainStep::discard() {
+  grad_norm_ = Tensor();
+  parameters_.zero_grad();
 }
 
 std::optional<double> evaluate(models::Decoder& model, const data::TokenDataset& dataset,
