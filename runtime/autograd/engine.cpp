@@ -10,6 +10,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/region.h"
+#include "runtime/autograd/value_watch.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::autograd {
@@ -156,6 +157,9 @@ void Pass::run_node(Meta& meta, bool retain_graph) {
       check<AutogradError>(node->backward != nullptr,
                            "the graph was freed by an earlier backward: pass retain_graph to run "
                            "it again");
+      if (state_.watch != nullptr) {
+        show_output_gradient(*state_.watch, *node, pending.grad);
+      }
       gradients = node->backward(pending.grad, sink);
       check<AutogradError>(gradients.size() == node->edges.size(),
                            "returned {} gradients for {} inputs", gradients.size(),
@@ -166,6 +170,9 @@ void Pass::run_node(Meta& meta, bool retain_graph) {
             !gradients[i].defined() || !(sink.in_slot(input) || sink.posted(input).defined()),
             "posted a gradient for input {} and returned another: one of them would be lost",
             input);
+      }
+      if (state_.watch != nullptr) {
+        show_input_gradients(*state_.watch, *node, sink, gradients);
       }
     } catch (Error& error) {
       sink.abandon();
@@ -262,6 +269,9 @@ void Pass::finish_leaf(Meta& leaf, Pending& pending) {
       leaf.grad = as_own(std::move(pending.grad));
     }
     pending.grad = Tensor();
+  }
+  if (state_.watch != nullptr) {
+    show_leaf_gradient(*state_.watch, leaf);
   }
   run_hooks(leaf.post_accumulate_hooks);
 }

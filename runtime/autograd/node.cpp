@@ -5,6 +5,7 @@
 
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/region.h"
+#include "runtime/autograd/value_watch.h"
 
 namespace fsdptrain::autograd {
 
@@ -69,6 +70,7 @@ bool records(const std::vector<Tensor>& inputs) {
 Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inputs,
               BackwardFn backward) {
   note_recorded(op, inputs);
+  show_op(op, output, inputs);
   if (!records(inputs)) {
     return output;
   }
@@ -80,6 +82,7 @@ Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inp
   }
   auto node = std::make_shared<Node>();
   node->op = op;
+  node->module = watched_module_path();
   node->sequence = current_context().autograd.next_sequence++;
   node->backward = std::move(backward);
   for (const Tensor& input : inputs) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -62,6 +63,8 @@ struct Node {
   ~Node();
 
   std::string_view op;  // a string literal
+  // Where it was recorded, for a watch (value_watch.h); empty without one.
+  std::string module;
   std::uint64_t sequence = 0;
   std::vector<Edge> edges;
   // Empty once a backward that did not retain the graph has run it.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/autograd/node.h"
+#include "runtime/autograd/value_watch.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::autograd {
@@ -85,7 +86,10 @@ const Tensor& Cell::read() {
 }
 
 Region::Region(const std::vector<Tensor>& inputs, RegionBody body, RecomputeOptions options)
-    : body_(std::move(body)), options_(std::move(options)), random_(current_context().random) {
+    : body_(std::move(body)),
+      options_(std::move(options)),
+      random_(current_context().random),
+      module_(watched_module_path()) {
   for (const Tensor& input : inputs) {
     Input& saved = inputs_.emplace_back();
     saved.values = SavedTensor(input);
@@ -160,6 +164,7 @@ void Region::replay_body(const std::vector<Tensor>& inputs, const std::shared_pt
   RegionFrame frame{*this, RegionMode::Replay, current_context().autograd.region, producer};
   const FrameGuard inside(&frame);
   const ForwardStateGuard as_in_forward(random_);
+  const ModuleScope where(module_, nullptr);
   body_(inputs);
   check<AutogradError>(num_saved_ == saved_.size(),
                        "the forward saved {} tensors and the replay {}: saved tensor {}, of {}, is "

@@ -124,6 +124,8 @@ class Region : public std::enable_shared_from_this<Region> {
   RegionBody body_;
   RecomputeOptions options_;
   RandomKeys random_;
+  // Where the forward ran, for a watch of the replay (value_watch.h).
+  std::string module_;
   State state_ = State::Forward;
   std::vector<Input> inputs_;
   std::vector<Leaf> leaves_;

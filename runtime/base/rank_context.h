@@ -17,10 +17,12 @@
 namespace fsdptrain {
 
 namespace autograd {
+class ModuleScope;
 class ParameterOwner;
 class Pass;
 class Region;
 struct RegionFrame;
+class WatchGuard;
 }  // namespace autograd
 
 // What keys the random numbers of a training step. Equal keys give equal numbers, whatever the
@@ -42,6 +44,10 @@ struct AutogradState {
   autograd::Pass* pass = nullptr;
   // The innermost recomputed region that runs, null outside of any; owned by its stack frame.
   autograd::RegionFrame* region = nullptr;
+  // The innermost module whose forward is under way, null outside of any; owned by its stack frame.
+  const autograd::ModuleScope* module = nullptr;
+  // Sees the values that are computed from now on, or null.
+  const autograd::WatchGuard* watch = nullptr;
   // Owners whose units' forwards are under way, innermost last.
   std::vector<autograd::ParameterOwner*> open_owners;
   // Regions that the pass under way has replayed.

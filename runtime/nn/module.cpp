@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "runtime/autograd/recompute.h"
+#include "runtime/autograd/value_watch.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::nn {
@@ -50,6 +51,7 @@ Module::Tensors Module::through_hooks(Tensors inputs,
 
 Module::Tensors Module::run_hooks(Tensors inputs,
                                   const std::function<Tensors(const Tensors&)>& body) {
+  const autograd::ModuleScope inside(name_);
   // Hooks whose pre_forward has run and whose post_forward has not begun.
   std::size_t entered = 0;
   const auto leave = [&] {

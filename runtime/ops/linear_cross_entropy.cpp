@@ -8,6 +8,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/recompute.h"
+#include "runtime/autograd/value_watch.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/checks.h"
@@ -257,6 +258,10 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
         }
         return {dhidden.get(), dweight.get()};
       });
+  autograd::show_gradient_ahead("linear_cross_entropy", 0, hidden, dhidden);
+  if (ahead.wanted()) {
+    autograd::show_gradient_ahead("linear_cross_entropy", 1, weight, ahead.target().destination);
+  }
   ahead.complete();
   return loss;
 }

@@ -171,13 +171,14 @@ AddNormOutput add_norm(const char* op, Form form, const Tensor& x, const Tensor&
   check<ShapeError>(x.shape() == residual.shape(), "{}: x of shape {} and residual of shape {}", op,
                     x.shape(), residual.shape());
   // The kernel fills the sum with the norm; the graph has a node for each.
-  const Tensor sum = record(op, Tensor::empty(x.shape(), x.dtype(), x.device()), {x, residual},
-                            [](const Tensor& dy, GradientSink&) -> Gradients {
-                              return {dy, dy};
-                            });
+  const Tensor filled = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Normalized made = normalize(
-      {.form = form, .x = x, .weight = weight, .bias = bias, .residual = residual, .sum = sum},
+      {.form = form, .x = x, .weight = weight, .bias = bias, .residual = residual, .sum = filled},
       eps);
+  const Tensor sum =
+      record(op, filled, {x, residual}, [](const Tensor& dy, GradientSink&) -> Gradients {
+        return {dy, dy};
+      });
   return {sum, record_norm(op, form, made, sum, weight, bias)};
 }
 

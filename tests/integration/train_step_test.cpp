@@ -9,7 +9,6 @@
 
 #include "runtime/autograd/meta.h"
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
 #include "tests/support/gpt2_run.h"
 
 using namespace fsdptrain;
@@ -172,10 +171,10 @@ TEST_SUITE("integration/train_step") {
   TEST_CASE("the loss falls on a batch that is seen again and again") {
     Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     const data::Batch batches[] = {random_batch(2, 20, run.vocab, 0)};
-    const double first = run.step.run(batches, 0, 3e-3).loss.item();
+    const double first = run.train(batches, 0, 3e-3).loss.item();
     double last = first;
     for (std::uint64_t step = 1; step < 60; ++step) {
-      last = run.step.run(batches, step, 3e-3).loss.item();
+      last = run.train(batches, step, 3e-3).loss.item();
     }
     CHECK(last < 0.5 * first);
   }
@@ -185,7 +184,7 @@ TEST_SUITE("integration/train_step") {
       models::Gpt2Config config = tiny_gpt2();
       config.dropout = 0;
       Gpt2Run run(config, Device::cpu(), DType::Float32);
-      const auto result = run.step.run(batches, 0, 0.0);
+      const auto result = run.step.forward_backward(batches, 0);
       return result.grad_norm.item();
     };
     data::Batch whole = random_batch(2, 20, 101, 0);
@@ -207,45 +206,17 @@ TEST_SUITE("integration/train_step") {
     CHECK(gradients(parts) == gradients(std::span(parts).first(2)));
   }
 
-  TEST_CASE("a step without targets updates nothing, an evaluation gives nothing") {
+  TEST_CASE("a step without targets updates nothing") {
     Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     run.train(0, 2, 20);
     const data::Batch masked = masked_batch();
     const auto values = [&run] { return run.parameters.chunks().front().parameters.to_vector(); };
     const auto before = values();
-    const auto result = run.step.run({&masked, 1}, 1, 1e-3);
+    const auto result = run.step.forward_backward({&masked, 1}, 1);
     CHECK_FALSE(result.loss.defined());
     CHECK_FALSE(result.grad_norm.defined());
     CHECK(values() == before);
     CHECK(run.train(2, 2, 20).loss.defined());
-
-    const data::TemporaryFolder folder;
-    const auto ends =
-        data::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7);
-    CHECK_FALSE(tools::evaluate(run.model, data::TokenDataset(ends, 10, {0, 50}), 4, 3));
-  }
-
-  TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
-    const data::TemporaryFolder folder;
-    const auto good =
-        data::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101);
-    // The model knows 101 tokens: the lookup of this one fails.
-    const auto bad =
-        data::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201);
-    const auto samples = [](const auto& file) {
-      return data::TokenDataset(file, 10, {0, file->num_tokens()});
-    };
-    Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
-    for (const bool training : {true, false}) {
-      run.model.set_training(training);
-      const std::optional<double> loss = tools::evaluate(run.model, samples(good), 4, 3);
-      CHECK(loss.has_value());
-      CHECK(run.model.training() == training);
-      // Without dropout, the same each time.
-      CHECK(tools::evaluate(run.model, samples(good), 4, 3) == loss);
-      CHECK_THROWS_AS(tools::evaluate(run.model, samples(bad), 4, 3), Error);
-      CHECK(run.model.training() == training);
-    }
   }
 
   TEST_CASE("a step on meta counts the bytes of a real one exactly: tiny GPT-2") {

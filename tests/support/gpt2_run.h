@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "models/gpt2/model.h"
 #include "runtime/base/random.h"
@@ -41,7 +42,10 @@ struct Gpt2Run {
           nn::Recompute recompute = nn::Recompute::None)
       : vocab(config.vocab_size),
         model(config),
-        parameters(model, {.device = device, .compute_dtype = compute, .seed = 3}),
+        parameters(model, {.device = device,
+                           .dtype = compute == DType::Float64 ? compute : DType::Float32,
+                           .compute_dtype = compute,
+                           .seed = 3}),
         optimizer(parameters.chunks(), {}),
         step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
     current_context().random.seed = 3;
@@ -53,7 +57,13 @@ struct Gpt2Run {
     const data::Batch batches[] = {
         random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
         random_batch(rows, seq_len, vocab, (2 * number + 1) * static_cast<std::uint64_t>(rows))};
-    return step.run(batches, number, 1e-3);
+    return train(batches, number, 1e-3);
+  }
+  tools::TrainStep::Result train(std::span<const data::Batch> batches, std::uint64_t number,
+                                 double lr) {
+    auto result = step.forward_backward(batches, number);
+    step.update(lr);
+    return result;
   }
 
   std::int64_t vocab;

@@ -38,7 +38,8 @@ StepModel::StepModel(const Config& config)
 
 double StepModel::run(const data::Batch& batch) {
   const Stopwatch stopwatch;
-  const TrainStep::Result result = step_.run({&batch, 1}, steps_++, lr_);
+  const TrainStep::Result result = step_.forward_backward({&batch, 1}, steps_++);
+  step_.update(lr_);
   const double seconds = stopwatch.seconds();
   const double loss = result.loss.item();
   check(std::isfinite(loss), "bench: step {} gave the loss {}", steps_, loss);

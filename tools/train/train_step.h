@@ -1,6 +1,7 @@
 #pragma once
 
-#include <optional>
+#include <cstddef>
+#include <functional>
 #include <span>
 
 #include "models/common/decoder.h"
@@ -10,18 +11,23 @@
 
 namespace fsdptrain::tools {
 
-// One optimizer step: forward and backward of every micro-batch, clipping and update. Runs on
-// the device of the parameters, meta included, and reads no value of it.
+// One optimizer step in two halves: forward and backward of every micro-batch, then clipping and
+// update. Runs on the device of the parameters, meta included, and reads no value of it: between
+// the halves the caller looks at what the first one gave, so that a loss or a gradient that is not
+// finite never reaches the weights.
 class TrainStep {
  public:
   struct Options {
     // Largest gradient norm; 0: no clipping.
     double grad_clip = 0;
+    // Of the loss (LinearCrossEntropyOptions).
+    double label_smoothing = 0;
+    double z_loss = 0;
   };
   struct Result {
     // float64, one element each, on the device: the mean loss over the step's targets, and the
     // gradient norm before clipping. Undefined where all targets of the step are masked: there is
-    // nothing to learn, and nothing has been updated.
+    // nothing to learn, and nothing to update with.
     Tensor loss;
     Tensor grad_norm;
   };
@@ -31,8 +37,14 @@ class TrainStep {
             Device device, const Options& options);
 
   // `step` keys the random numbers, seed taken from the bound context. Every target weighs the
-  // same, whatever the micro-batch it is in.
-  Result run(std::span<const data::Batch> micro_batches, std::uint64_t step, double lr);
+  // same, whatever the micro-batch it is in. `before_each` is told the number of every micro-batch.
+  Result forward_backward(std::span<const data::Batch> micro_batches, std::uint64_t step,
+                          const std::function<void(std::size_t micro_batch)>& before_each = {});
+  // Updates the parameters, once, with the gradients of the forward_backward() before; Error if
+  // there are none.
+  void update(double lr);
+  // Forgets the gradients: the step updates nothing.
+  void discard();
 
  private:
   models::Decoder& model_;
@@ -40,14 +52,8 @@ class TrainStep {
   optim::Optimizer& optimizer_;
   Device device_;
   Options options_;
+  // Of the gradients that update() will use; undefined where there are none.
+  Tensor grad_norm_;
 };
-
-// The tokens or targets of a batch as an int64 tensor [batch, seq_len] on `device`.
-Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& batch, Device device);
-
-// The mean loss over the targets of samples [0, num_samples) of a dataset, in batches of
-// `batch`; no history. The model is in evaluation mode meanwhile. Nothing if all are masked.
-std::optional<double> evaluate(models::Decoder& model, const data::TokenDataset& dataset,
-                               std::uint64_t num_samples, std::int64_t batch);
 
 }  // namespace fsdptrain::tools

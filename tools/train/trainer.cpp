@@ -17,6 +17,7 @@
 #include "tools/stop_signals.h"
 #include "tools/train/from_config.h"
 #include "tools/train/metrics.h"
+#include "tools/train/non_finite_policy.h"
 #include "tools/train/run_folder.h"
 #include "tools/train/train_step.h"
 #include "tools/train/weights.h"
@@ -36,11 +37,12 @@ std::string as_duration(double seconds) {
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-std::shared_ptr<const data::TokenSource> open_tokens(const Config& config) {
-  auto file = std::make_shared<const data::TokenSource>(config.data.tokens);
-  check<ConfigError>(file->vocabulary().size <= config.model.vocab_size,
+std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
+  auto file = std::make_shared<const data::TokenFile>(config.data.tokens.front());
+  check<ConfigError>(file->header().vocab_size <= config.model.vocab_size,
                      "model.vocab_size: {} is less than the {} of {}: set it to that",
-                     config.model.vocab_size, file->vocabulary().size, config.data.tokens);
+                     config.model.vocab_size, file->header().vocab_size,
+                     config.data.tokens.front());
   return file;
 }
 
@@ -63,11 +65,12 @@ class Trainer {
   void train_one(std::int64_t step);
   void report(std::int64_t step, double loss, double grad_norm, double lr);
   void validate(std::int64_t step);
+  void write_weights();
   void finish();
 
   Config config_;
   StopSignals& signals_;
-  std::shared_ptr<const data::TokenSource> file_;
+  std::shared_ptr<const data::TokenFile> file_;
   data::TokenSplit split_;
   std::shared_ptr<const data::TokenDataset> training_;
   std::shared_ptr<const data::TokenDataset> validation_;
@@ -77,6 +80,7 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::LrSchedule schedule_;
   TrainStep step_;
+  NonFinitePolicy non_finite_;
   RunFolder folder_;
   MetricsWriter metrics_;
   Clock::time_point start_ = Clock::now();
@@ -94,9 +98,9 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
                       ? nullptr
                       : std::make_shared<data::TokenDataset>(file_, config.train.seq_len,
                                                              split_.validation)),
-      loader_({{training_, 1.0}}, {.seed = static_cast<std::uint64_t>(config.run.seed),
-                                   .global_batch = config.train.global_batch,
-                                   .micro_batch = config.train.micro_batch}),
+      loader_(training_, {.seed = static_cast<std::uint64_t>(config.run.seed),
+                          .global_batch = config.train.global_batch,
+                          .micro_batch = config.train.micro_batch}),
       model_(build_model(config)),
       parameters_(*model_, {.device = Device::cpu(),
                             .compute_dtype = compute_dtype(config.train),
@@ -105,6 +109,7 @@ Trainer::Trainer(const Config& config, StopSignals& signals)
       schedule_(build_schedule(config)),
       step_(*model_, parameters_, *optimizer_, Device::cpu(),
             {.grad_clip = config.train.grad_clip}),
+      non_finite_(config.train),
       folder_(RunFolder::create(config)),
       metrics_(folder_.metrics()) {
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
@@ -160,7 +165,8 @@ void Trainer::train_one(std::int64_t step) {
     micro_batches.push_back(loader_.micro_batch(static_cast<std::uint64_t>(step), index));
   }
   const double lr = schedule_.at(step);
-  const TrainStep::Result result = step_.run(micro_batches, static_cast<std::uint64_t>(step), lr);
+  const auto number = static_cast<std::uint64_t>(step);
+  const TrainStep::Result result = step_.forward_backward(micro_batches, number);
   ++interval_.steps;
   if (!result.loss.defined()) {
     log_warning("step {} of {} has no target: each of its tokens ends a document: no update",
@@ -169,10 +175,13 @@ void Trainer::train_one(std::int64_t step) {
   }
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
-  check(std::isfinite(loss) && std::isfinite(grad_norm),
-        "train: step {} gave loss {} and gradient norm {}: lower optimizer.lr, or set "
-        "train.grad_clip; no weights were written",
-        step, loss, grad_norm);
+  if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
+    non_finite_.react({step_, parameters_, micro_batches, number, loss, grad_norm}, metrics_,
+                      [this] { write_weights(); });
+    return;
+  }
+  non_finite_.passed();
+  step_.update(lr);
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
     report(step, loss, grad_norm, lr);
   }
@@ -225,9 +234,13 @@ void Trainer::validate(std::int64_t step) {
   interval_ = {};
 }
 
-void Trainer::finish() {
+void Trainer::write_weights() {
   save_weights(folder_.weights(), parameters_,
-               {.config = config_, .tokenizer = file_->vocabulary().tokenizer});
+               {.config = config_, .tokenizer = file_->header().tokenizer});
+}
+
+void Trainer::finish() {
+  write_weights();
   const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
   print_line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                          as_duration(seconds_since(start_)), folder_.weights().string(),

@@ -1,0 +1,136 @@
+#include "tools/train/evaluation.h"
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/data/byte_text.h"
+#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/gpt2_run.h"
+#include "tools/train/batch_tensors.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using testing::Gpt2Run;
+using testing::tiny_gpt2;
+using Datasets = std::vector<std::shared_ptr<const data::TokenDataset>>;
+
+TEST_SUITE_BEGIN("tools/train/evaluation");
+
+std::shared_ptr<const data::TokenDataset> whole(std::shared_ptr<const data::TokenSource> source,
+                                                std::int64_t seq_len) {
+  const std::uint64_t end = source->num_tokens();
+  return std::make_shared<const data::TokenDataset>(std::move(source), seq_len,
+                                                    data::TokenRange{0, end});
+}
+
+std::vector<std::uint16_t> counting(std::size_t count) {
+  std::vector<std::uint16_t> tokens;
+  for (std::size_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<std::uint16_t>(i * i % 97));
+  }
+  return tokens;
+}
+
+TEST_CASE("the totals are those of every sample by itself, over all datasets") {
+  const data::TemporaryFolder folder;
+  const Datasets datasets{whole(data::make_token_file(folder / "a", counting(73), 101), 10),
+                          whole(data::make_token_file(folder / "b", counting(41), 101, 5), 10)};
+  Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float64);
+  double nats = 0;
+  std::int64_t num_targets = 0;
+  run.model.set_training(false);
+  for (const auto& dataset : datasets) {
+    const autograd::NoGradGuard no_grad;
+    for (std::uint64_t sample = 0; sample < dataset->num_samples(); ++sample) {
+      const data::Batch batch = data::sequential_batch(*dataset, sample, 1);
+      nats += run.model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {})
+                  .item();
+      num_targets += batch.num_targets;
+    }
+  }
+  run.model.set_training(true);
+  for (const std::int64_t batch : {1, 2, 3, 100}) {
+    CAPTURE(batch);
+    const LossTotals totals = evaluate(run.model, datasets, {.batch = batch});
+    CHECK(totals.num_targets == num_targets);
+    CHECK(totals.num_bytes == 0);
+    CHECK(totals.nats == doctest::Approx(nats).epsilon(1e-12));
+    CHECK(totals.mean() == totals.nats / static_cast<double>(num_targets));
+    CHECK(totals.perplexity() == std::exp(totals.mean()));
+  }
+}
+
+TEST_CASE("max_batches counts forwards over all datasets, and progress sees each") {
+  const data::TemporaryFolder folder;
+  // 7 and 4 samples.
+  const Datasets datasets{whole(data::make_token_file(folder / "a", counting(73), 101), 10),
+                          whole(data::make_token_file(folder / "b", counting(41), 101), 10)};
+  Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
+  const auto evaluated = [&](std::int64_t batch, std::int64_t max_batches) {
+    int calls = 0;
+    const EvaluationOptions options{.batch = batch,
+                                    .max_batches = max_batches,
+                                    .progress = [&](const LossTotals&) { ++calls; }};
+    const LossTotals totals = evaluate(run.model, datasets, options);
+    CHECK(calls > 0);
+    CHECK(totals.num_targets == static_cast<std::int64_t>(10 * num_evaluated(datasets, options)));
+    return totals.num_targets;
+  };
+  CHECK(evaluated(2, 0) == 110);
+  CHECK(evaluated(2, 3) == 60);
+  CHECK(evaluated(2, 4) == 80);
+  CHECK(evaluated(2, 1000) == 110);
+}
+
+TEST_CASE("bytes of text are counted but not the ends of documents") {
+  const data::TemporaryFolder folder;
+  data::write_tokens({folder / "t", {data::kByteVocabSize, data::kByteEndOfDocument, "byte"}},
+                     {65, 66, 256, 67, 68, 69, 256, 70, 71});
+  const Datasets datasets{whole(std::make_shared<data::TokenSource>(folder / "t"), 8)};
+  models::Gpt2Config config = tiny_gpt2();
+  config.vocab_size = 257;
+  Gpt2Run run(config, Device::cpu(), DType::Float32);
+  const LossTotals totals = evaluate(run.model, datasets, {});
+  // Targets: 66, 256, (67 ignored), 68, 69, 256, (70 ignored), 71.
+  CHECK(totals.num_targets == 6);
+  CHECK(totals.num_bytes == 4);
+  CHECK(totals.bits_per_byte() == doctest::Approx(totals.nats / std::log(2.0) / 4));
+}
+
+TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
+  const data::TemporaryFolder folder;
+  const Datasets good{
+      whole(data::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101), 10)};
+  // The model knows 101 tokens: the lookup of this one fails.
+  const Datasets bad{
+      whole(data::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201), 10)};
+  Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
+  for (const bool training : {true, false}) {
+    run.model.set_training(training);
+    const double nats = evaluate(run.model, good, {.batch = 3}).nats;
+    CHECK(run.model.training() == training);
+    // Without dropout, the same each time.
+    CHECK(evaluate(run.model, good, {.batch = 3}).nats == nats);
+    CHECK_THROWS_AS(evaluate(run.model, bad, {.batch = 3}), Error);
+    CHECK(run.model.training() == training);
+  }
+}
+
+TEST_CASE("where every target is masked there is none") {
+  const data::TemporaryFolder folder;
+  const Datasets ends{
+      whole(data::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7), 10)};
+  Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
+  CHECK(evaluate(run.model, ends, {.batch = 3}).num_targets == 0);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

@@ -1,0 +1,92 @@
+#include "tools/train/non_finite_policy.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "tools/train/non_finite.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+// The name of a parameter with a value that is not finite; empty if there is none.
+std::string bad_parameter(const nn::FlatParameters& parameters) {
+  for (const auto& parameter : parameters.named()) {
+    if (scan_values(parameter.values).non_finite) {
+      return parameter.name;
+    }
+  }
+  return {};
+}
+
+std::string in_words(const NonFiniteStep& step, const std::optional<NonFinite>& found) {
+  if (found) {
+    return describe(*found);
+  }
+  return fmt::format(
+      "step {} gave the loss {} and the gradient norm {}, but its forward and backward, run again, "
+      "had finite values only: the gradient norm overflowed, or the machine does not compute the "
+      "same twice: test its memory",
+      step.number + 1, step.loss, step.grad_norm);
+}
+
+nlohmann::ordered_json event_line(const NonFiniteStep& step, const std::optional<NonFinite>& found,
+                                  bool stops) {
+  nlohmann::ordered_json line{
+      {"step", step.number + 1}, {"event", "non_finite"},       {"action", stops ? "stop" : "skip"},
+      {"loss", step.loss},       {"grad_norm", step.grad_norm}, {"text", in_words(step, found)},
+      {"located", nullptr}};
+  if (found) {
+    line["located"] = {
+        {"micro_batch", found->micro_batch},
+        {"first_sample", found->first_sample},
+        {"num_samples", found->num_samples},
+        {"rows", found->rows},
+        {"module", found->module},
+        {"op", found->op},
+        {"direction", name_of(found->direction)},
+        {"value", value_name(*found)},
+        {"kind", kind_of(found->value)},
+        {"index", found->index},
+        {"largest_before", found->largest_before},
+    };
+  }
+  return line;
+}
+
+}  // namespace
+
+void NonFinitePolicy::react(const NonFiniteStep& step, MetricsWriter& metrics,
+                            const std::function<void()>& save_weights) {
+  const std::string bad = bad_parameter(step.parameters);
+  const bool stops = !skips_ || !bad.empty() || ++skipped_in_a_row_ >= limit_;
+  const std::optional<NonFinite> found =
+      locate_non_finite(step.train_step, step.micro_batches, step.number);
+  metrics.write(event_line(step, found, stops).dump());
+  const std::string text = in_words(step, found);
+  if (!stops) {
+    log_warning("{}: no update; {} of at most {} skipped in a row", text, skipped_in_a_row_,
+                limit_);
+    return;
+  }
+  check(bad.empty(),
+        "train: {}: parameter {} is not finite since an earlier update, so no weights were "
+        "written: lower optimizer.lr",
+        text, bad);
+  save_weights();
+  check(!skips_,
+        "train: {}: this is skip {} in a row, the limit of train.non_finite_limit: lower "
+        "optimizer.lr, lengthen schedule.warmup_steps or set train.grad_clip; the weights from "
+        "before the step are written",
+        text, skipped_in_a_row_);
+  fail(
+      "train: {}: lower optimizer.lr, lengthen schedule.warmup_steps, set train.grad_clip, or "
+      "leave out the updates of such steps with train.non_finite = \"skip\"; the weights from "
+      "before the step are written",
+      text);
+}
+
+}  // namespace fsdptrain::tools

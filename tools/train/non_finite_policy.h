@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "runtime/data/loader.h"
+#include "runtime/nn/flat_parameters.h"
+#include "tools/config.h"
+#include "tools/train/metrics.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::tools {
+
+// A step whose loss or gradient norm is not finite, before its update.
+struct NonFiniteStep {
+  TrainStep& train_step;
+  const nn::FlatParameters& parameters;
+  std::span<const data::Batch> micro_batches;
+  // From 0.
+  std::uint64_t number = 0;
+  double loss = 0;
+  double grad_norm = 0;
+};
+
+// What a run does about such steps: train.non_finite and train.non_finite_limit.
+class NonFinitePolicy {
+ public:
+  explicit NonFinitePolicy(const TrainConfig& config)
+      : skips_(config.non_finite == "skip"), limit_(config.non_finite_limit) {}
+
+  // A step that was finite, and has its update.
+  void passed() { skipped_in_a_row_ = 0; }
+
+  // Locates the value, writes an event line to the metrics, and returns if the run goes on without
+  // the step's update. Error if it is to end, or if the weights themselves are not finite; before
+  // it, and only for weights that are finite, `save_weights` runs: they are those from before the
+  // step.
+  void react(const NonFiniteStep& step, MetricsWriter& metrics,
+             const std::function<void()>& save_weights);
+
+ private:
+  bool skips_;
+  std::int64_t limit_;
+  std::int64_t skipped_in_a_row_ = 0;
+};
+
+}  // namespace fsdptrain::tools
