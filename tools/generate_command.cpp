@@ -11,6 +11,7 @@
 #include "runtime/data/byte_text.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/generate/byte_prompt.h"
 #include "tools/generate/sampler.h"
 #include "tools/standard_output.h"
 #include "tools/train/from_config.h"
@@ -27,15 +28,6 @@ struct Arguments {
   int threads = 0;
   SamplingOptions sampling{.num_tokens = 200, .temperature = 0.8, .top_k = 0, .seed = 1};
 };
-
-// Byte tokens of a text; the token behind the bytes marks the end of a document.
-std::vector<std::int64_t> byte_tokens(const std::string& text) {
-  std::vector<std::int64_t> tokens;
-  for (const char letter : text) {
-    tokens.push_back(static_cast<unsigned char>(letter));
-  }
-  return tokens;
-}
 
 void check_finite(const RunFolder& folder, const nn::FlatParameters& parameters) {
   for (const auto& parameter : parameters.named()) {
@@ -67,7 +59,7 @@ int generate(const Arguments& arguments) {
     print_now(text);
   }
   sample(*model, byte_tokens(arguments.prompt), arguments.sampling, [&](std::int64_t token) {
-    const std::string piece = token < 256 ? std::string(1, static_cast<char>(token)) : "\n\n";
+    const std::string piece = text_of_byte_token(token);
     text += piece;
     if (show) {
       print_now(piece);
