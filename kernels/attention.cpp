@@ -18,25 +18,45 @@ Allocation allocate_scratch(const Launch& launch, std::int64_t elements, const V
       MemoryCategory::Workspace);
 }
 
+// Room for the ranges of documents; none where there are no documents.
+Allocation allocate_ranges(const Launch& launch, const AttentionMask& mask) {
+  if (!mask.has_documents) {
+    return {};
+  }
+  const View& ids = mask.document_ids_BT;
+  return launch.allocator->allocate(
+      static_cast<std::size_t>(ids.sizes[0] * document_blocks(ids.sizes[1])) *
+          sizeof(DocumentRange),
+      MemoryCategory::Workspace);
+}
+
+DocumentRange* ranges_in(const Allocation& ranges) {
+  return reinterpret_cast<DocumentRange*>(ranges.data());
+}
+
 }  // namespace
 
 void attention_forward(const Launch& launch, const AttentionForward& args) {
   const View& q = args.q_BTHD;
   const Allocation scratch = allocate_scratch(
       launch, attention_forward_scratch(round_up(q.sizes[3], attention_pad(launch.isa))), q);
-  run_on(launch, "attention",
-         [&]<Isa isa>() { cpu::attention_forward<isa>(launch, args, scratch.data()); });
+  const Allocation ranges = allocate_ranges(launch, args.mask);
+  run_on(launch, "attention", [&]<Isa isa>() {
+    cpu::attention_forward<isa>(launch, args, ranges_in(ranges), scratch.data());
+  });
 }
 
 void attention_backward(const Launch& launch, const AttentionBackward& args) {
   const View& q = args.q_BTHD;
   const Allocation scratch =
       allocate_scratch(launch,
-                       attention_backward_scratch(round_up(args.k_BSHD.sizes[1], kAttentionBlock),
+                       attention_backward_scratch(round_up(args.k_BSGD.sizes[1], kAttentionBlock),
                                                   round_up(q.sizes[3], attention_pad(launch.isa))),
                        q);
-  run_on(launch, "attention_backward",
-         [&]<Isa isa>() { cpu::attention_backward<isa>(launch, args, scratch.data()); });
+  const Allocation ranges = allocate_ranges(launch, args.mask);
+  run_on(launch, "attention_backward", [&]<Isa isa>() {
+    cpu::attention_backward<isa>(launch, args, ranges_in(ranges), scratch.data());
+  });
 }
 
 }  // namespace fsdptrain::kernels

@@ -51,4 +51,35 @@ void layer_norm_backward_weight(const Launch& launch, const View& dweight, const
                                 const LayerNormSaved& saved, const NormShape& shape,
                                 bool accumulate);
 
+struct RmsNormOut {
+  View y;
+  View rstd;
+  // x + residual, where there is a residual.
+  View sum = {};
+};
+
+struct RmsNormIn {
+  View x;
+  View weight;
+  View residual = {};
+  bool has_residual = false;
+};
+
+struct RmsNormSaved {
+  View x;
+  View rstd;
+};
+
+// y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + eps).
+void rms_norm(const Launch& launch, const RmsNormOut& out, const RmsNormIn& in,
+              const NormShape& shape, double eps);
+
+// dx = rstd * (g - n * mean(g * n)) with g = dy * weight and n = x * rstd.
+void rms_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
+                       const RmsNormSaved& saved, const NormShape& shape);
+
+// As layer_norm_backward_weight, with n = x * rstd.
+void rms_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
+                              const RmsNormSaved& saved, const NormShape& shape, bool accumulate);
+
 }  // namespace fsdptrain::kernels

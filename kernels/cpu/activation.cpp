@@ -14,5 +14,10 @@ template void map<kIsa>(const Launch&, Gelu, const View&, const View&);
 template void map<kIsa>(const Launch&, GeluBackward, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, GeluTanh, const View&, const View&);
 template void map<kIsa>(const Launch&, GeluTanhBackward, const View&, const View&, const View&);
+template void map<kIsa>(const Launch&, Silu, const View&, const View&);
+template void map<kIsa>(const Launch&, SiluBackward, const View&, const View&, const View&);
+template void map<kIsa>(const Launch&, SiluMul, const View&, const View&, const View&);
+template void map<kIsa>(const Launch&, SiluMulBackward, const View&, const View&, const View&,
+                        const View&);
 
 }  // namespace fsdptrain::kernels::cpu

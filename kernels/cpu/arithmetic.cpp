@@ -11,6 +11,7 @@ template void map<kIsa>(const Launch&, Divide, const View&, const View&, const V
 template void map<kIsa>(const Launch&, Maximum, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, Minimum, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, AddScaled, const View&, const View&, const View&);
+template void map<kIsa>(const Launch&, Lerp, const View&, const View&, const View&);
 template void map<kIsa>(const Launch&, Negate, const View&, const View&);
 template void map<kIsa>(const Launch&, Affine, const View&, const View&);
 template void map<kIsa>(const Launch&, Square, const View&, const View&);

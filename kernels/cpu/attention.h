@@ -24,12 +24,25 @@ constexpr std::int64_t attention_backward_scratch(std::int64_t keys, std::int64_
   return kAttentionBlock * (5 * head_size + 2 * kAttentionBlock) + 4 * keys * head_size;
 }
 
+// The least and the largest document of a block of tokens: blocks whose ranges are apart see
+// nothing of each other.
+struct DocumentRange {
+  std::int64_t least;
+  std::int64_t largest;
+};
+constexpr std::int64_t document_blocks(std::int64_t tokens) {
+  return (tokens + kAttentionBlock - 1) / kAttentionBlock;
+}
+
 namespace cpu {
 
+// `ranges`: room for one of each block of each sample, or null without documents.
 template <Isa isa>
-void attention_forward(const Launch& launch, const AttentionForward& args, std::byte* scratch);
+void attention_forward(const Launch& launch, const AttentionForward& args, DocumentRange* ranges,
+                       std::byte* scratch);
 template <Isa isa>
-void attention_backward(const Launch& launch, const AttentionBackward& args, std::byte* scratch);
+void attention_backward(const Launch& launch, const AttentionBackward& args, DocumentRange* ranges,
+                        std::byte* scratch);
 
 }  // namespace cpu
 }  // namespace fsdptrain::kernels

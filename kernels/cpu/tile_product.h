@@ -64,13 +64,17 @@ FSDPTRAIN_HOST_DEVICE void tile_product(T* c, std::int64_t c_stride, const Opera
   }
 }
 
-// What a group of kTileRows rows of a product needs: columns from the tile of `column_begin` on,
-// and the terms [k_begin, k_end) of the sums.
+// What a group of kTileRows rows of a product needs: the tiles of columns that [column_begin,
+// column_end) touches, and the terms [k_begin, k_end) of the sums.
 struct ProductRange {
   std::int64_t column_begin;
+  std::int64_t column_end;
   std::int64_t k_begin;
   std::int64_t k_end;
 };
+
+// The most rows of a product.
+inline constexpr std::int64_t kProductRows = 64;
 
 // c = a b, or c += a b. `rows` are rounded up to kTileRows, `columns` to kTileColumns: c, a and b
 // have that many. range(row) says what the group that starts at `row` needs; other elements of c
@@ -79,10 +83,14 @@ template <bool accumulate, class T, class Range>
 FSDPTRAIN_HOST_DEVICE void product(T* c, std::int64_t c_stride, std::int64_t rows,
                                    std::int64_t columns, const Operand<T>& a, const T* b,
                                    std::int64_t b_stride, const Range& range) {
+  ProductRange ranges[kProductRows / kTileRows];
+  for (std::int64_t row = 0; row < rows; row += kTileRows) {
+    ranges[row / kTileRows] = range(row);
+  }
   for (std::int64_t column = 0; column < columns; column += kTileColumns<T>) {
     for (std::int64_t row = 0; row < rows; row += kTileRows) {
-      const ProductRange needed = range(row);
-      if (column + kTileColumns<T> <= needed.column_begin) {
+      const ProductRange& needed = ranges[row / kTileRows];
+      if (column + kTileColumns<T> <= needed.column_begin || column >= needed.column_end) {
         continue;
       }
       tile_product<accumulate>(

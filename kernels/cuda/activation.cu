@@ -13,5 +13,9 @@ template void map(void*, Gelu, const View&, const View&);
 template void map(void*, GeluBackward, const View&, const View&, const View&);
 template void map(void*, GeluTanh, const View&, const View&);
 template void map(void*, GeluTanhBackward, const View&, const View&, const View&);
+template void map(void*, Silu, const View&, const View&);
+template void map(void*, SiluBackward, const View&, const View&, const View&);
+template void map(void*, SiluMul, const View&, const View&, const View&);
+template void map(void*, SiluMulBackward, const View&, const View&, const View&, const View&);
 
 }  // namespace fsdptrain::kernels::cuda

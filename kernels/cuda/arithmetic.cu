@@ -10,6 +10,7 @@ template void map(void*, Divide, const View&, const View&, const View&);
 template void map(void*, Maximum, const View&, const View&, const View&);
 template void map(void*, Minimum, const View&, const View&, const View&);
 template void map(void*, AddScaled, const View&, const View&, const View&);
+template void map(void*, Lerp, const View&, const View&, const View&);
 template void map(void*, Negate, const View&, const View&);
 template void map(void*, Affine, const View&, const View&);
 template void map(void*, Square, const View&, const View&);

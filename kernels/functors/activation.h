@@ -73,5 +73,51 @@ FSDPTRAIN_HOST_DEVICE T apply(GeluTanhBackward, T dy, T x) {
   return dy * T(0.5) * math::fma(x * math::fma(-t, t, T(1)), slope, T(1) + t);
 }
 
+// The logistic function of x and of -x. exp() of what is at most 0 neither overflows nor, in the
+// sum, loses what is small.
+template <class T>
+struct Logistic {
+  T of;
+  T of_negative;
+};
+template <class T>
+FSDPTRAIN_HOST_DEVICE Logistic<T> logistic(T x) {
+  const T small = math::exp(-math::abs(x));
+  const T larger = T(1) / (T(1) + small);
+  const T smaller = small * larger;
+  return {x < T(0) ? smaller : larger, x < T(0) ? larger : smaller};
+}
+
+// Where the logistic function is 0 or 1 in T: products with it need a finite factor, not infinity.
+template <class T>
+FSDPTRAIN_HOST_DEVICE T at_least_saturated(T x) {
+  constexpr T kSaturated = math::ExpRange<T>::kLowest;
+  return x < kSaturated ? kSaturated : x;
+}
+
+// x / (1 + exp(-x)) (Elfwing, Uchibe and Doya, arXiv 1702.03118).
+template <class T>
+FSDPTRAIN_HOST_DEVICE T apply(Silu, T x) {
+  return at_least_saturated(x) * logistic(x).of;
+}
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE T apply(SiluBackward, T dy, T x) {
+  const Logistic<T> s = logistic(x);
+  const T bounded = -at_least_saturated(-at_least_saturated(x));
+  return dy * (s.of * math::fma(bounded, s.of_negative, T(1)));
+}
+
+// Times a linear unit: the product of SwiGLU (Shazeer, arXiv 2002.05202).
+template <class T>
+FSDPTRAIN_HOST_DEVICE T apply(SiluMul, T gate, T up) {
+  return apply(Silu{}, gate) * up;
+}
+
+template <class T>
+FSDPTRAIN_HOST_DEVICE T apply(SiluMulBackward, T dy, T gate, T up) {
+  return apply(SiluBackward{}, dy * up, gate);
+}
+
 }  // namespace FSDPTRAIN_VARIANT
 }  // namespace fsdptrain::kernels

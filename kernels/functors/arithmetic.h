@@ -84,6 +84,11 @@ FSDPTRAIN_HOST_DEVICE T apply(AddScaled f, T a, T b) {
 }
 
 template <class T>
+FSDPTRAIN_HOST_DEVICE T apply(Lerp f, T a, T b) {
+  return math::fma(b - a, static_cast<T>(f.weight), a);
+}
+
+template <class T>
 FSDPTRAIN_HOST_DEVICE T apply(Square, T x) {
   return x * x;
 }

@@ -58,6 +58,10 @@ struct Affine : FloatingTag {
 struct AddScaled : FloatingTag {
   double factor = 1;
 };
+// a + weight * (b - a)
+struct Lerp : FloatingTag {
+  double weight = 0;
+};
 struct Square : FloatingTag {};
 struct Sqrt : FloatingTag {};
 struct Rsqrt : FloatingTag {};
@@ -82,6 +86,12 @@ struct Gelu : FloatingTag {};
 struct GeluBackward : FloatingTag {};
 struct GeluTanh : FloatingTag {};
 struct GeluTanhBackward : FloatingTag {};
+struct Silu : FloatingTag {};
+struct SiluBackward : FloatingTag {};
+// silu(gate) * up: (gate, up); its derivative by the gate: (dy, gate, up). That by up is SiluMul of
+// (gate, dy).
+struct SiluMul : FloatingTag {};
+struct SiluMulBackward : FloatingTag {};
 // Derivatives of basic functions by their output: (dy, y).
 struct TanhBackward : FloatingTag {};
 struct SqrtBackward : FloatingTag {};

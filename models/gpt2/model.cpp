@@ -46,7 +46,9 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config)
 }
 
 Tensor Gpt2Attention::forward(const Tensor& x_BTC) {
-  const Tensor out_BTHD = ops::packed_attention(c_attn_(x_BTC), num_heads_).out;
+  const Tensor out_BTHD =
+      ops::packed_attention(c_attn_(x_BTC), {.num_heads = num_heads_, .num_kv_heads = num_heads_})
+          .out;
   return c_proj_(ops::reshape(out_BTHD, x_BTC.shape()));
 }
 

@@ -11,7 +11,7 @@ LayerNorm::LayerNorm(const Options& options)
   }
 }
 
-ops::AddLayerNormOutput LayerNorm::add(const Tensor& x, const Tensor& residual) {
+ops::AddNormOutput LayerNorm::add(const Tensor& x, const Tensor& residual) {
   const Tensors outputs = through_hooks({x, residual}, [this](const Tensors& inputs) {
     const auto [sum, normalized] = ops::add_layer_norm(inputs[0], inputs[1], weight_, bias_, eps_);
     return Tensors{sum, normalized};

@@ -17,7 +17,7 @@ class LayerNorm final : public Module {
   explicit LayerNorm(const Options& options);
 
   // The sum of both and its norm, in one pass.
-  ops::AddLayerNormOutput add(const Tensor& x, const Tensor& residual);
+  ops::AddNormOutput add(const Tensor& x, const Tensor& residual);
 
  private:
   Tensor forward(const Tensor& x) override;

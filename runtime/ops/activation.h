@@ -16,4 +16,12 @@ Tensor gelu(const Tensor& x, GeluForm form = GeluForm::Erf);
 // y, linked to x, for a caller that has computed y = gelu(x, form) by itself.
 Tensor record_gelu(const Tensor& y, const Tensor& x, GeluForm form);
 
+// x / (1 + exp(-x)): 0 at -infinity.
+Tensor silu(const Tensor& x);
+// silu(gate) * up, SwiGLU's product, in one pass; one shape and dtype, any strides.
+Tensor silu_mul(const Tensor& gate, const Tensor& up);
+// The same for the output of one projection, [..., 2 F]: all gates, then all ups. Its gradient is
+// one tensor, written in place.
+Tensor packed_silu_mul(const Tensor& gate_up);
+
 }  // namespace fsdptrain::ops

@@ -17,6 +17,21 @@ using autograd::GradientSink;
 using autograd::record;
 using autograd::SavedTensor;
 
+void check_documents(const Tensor& q, const Tensor& k, const Tensor& ids) {
+  if (!ids.defined()) {
+    return;
+  }
+  check<DTypeError>(ids.dtype() == DType::Int64, "attention: document_ids must be int64, got {}",
+                    ids.dtype());
+  check_same_device("attention", q, ids);
+  check<ShapeError>(q.size(1) == k.size(1),
+                    "attention: document_ids are of as many queries as keys, got {} and {}",
+                    q.size(1), k.size(1));
+  check<ShapeError>(ids.shape() == Shape{q.size(0), q.size(1)},
+                    "attention: document_ids of shape {} do not fit queries of shape {}",
+                    ids.shape(), q.shape());
+}
+
 void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionOptions& options) {
   check_floating("attention", q);
@@ -35,49 +50,55 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
                     q.shape(), k.shape());
   check<ShapeError>(q.size(3) >= 1, "attention: the head size must be at least 1, got {}",
                     q.shape());
-  check<ShapeError>(q.size(2) == k.size(2),
-                    "attention: grouped key-value heads are not supported yet, got {} query heads "
-                    "and {} key-value heads",
+  check<ShapeError>(q.size(2) == k.size(2) || (k.size(2) > 0 && q.size(2) % k.size(2) == 0),
+                    "attention: query heads must be a multiple of key-value heads, got {} and {}",
                     q.size(2), k.size(2));
-  check<ShapeError>(!options.positions.defined(),
-                    "attention: positions are not supported yet, got a tensor of shape {}",
-                    options.positions.shape());
-  check<ShapeError>(!options.document_ids.defined(),
-                    "attention: document_ids are not supported yet, got a tensor of shape {}",
-                    options.document_ids.shape());
-  check<ShapeError>(options.window == 0, "attention: a window is not supported yet, got {}",
+  check<ShapeError>(options.window >= 0, "attention: the window must not be negative, got {}",
                     options.window);
   check<ShapeError>(std::isfinite(options.scale), "attention: the scale must be finite, got {}",
                     options.scale);
+  check_documents(q, k, options.document_ids);
 }
 
-// One projection's output as heads, [B, T, H, D] each.
+// One projection's output as heads, [B, T, H, D] and [B, T, G, D].
 struct Heads {
   Tensor q_BTHD;
-  Tensor k_BSHD;
-  Tensor v_BSHD;
+  Tensor k_BSGD;
+  Tensor v_BSGD;
 };
 
-Heads unpacked(const Tensor& qkv_BTX, std::int64_t num_heads) {
-  const std::int64_t width = qkv_BTX.size(2) / 3;
-  const auto part = [&](std::int64_t index) {
-    return views::reshape(views::narrow(qkv_BTX.detach(), 2, index * width, width),
-                          {qkv_BTX.size(0), qkv_BTX.size(1), num_heads, width / num_heads});
+Heads unpacked(const Tensor& qkv_BTX, const PackedHeads& heads) {
+  const std::int64_t head_size = qkv_BTX.size(2) / (heads.num_heads + 2 * heads.num_kv_heads);
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    return views::reshape(views::narrow(qkv_BTX.detach(), 2, first * head_size, count * head_size),
+                          {qkv_BTX.size(0), qkv_BTX.size(1), count, head_size});
   };
-  return {part(0), part(1), part(2)};
+  return {part(0, heads.num_heads), part(heads.num_heads, heads.num_kv_heads),
+          part(heads.num_heads + heads.num_kv_heads, heads.num_kv_heads)};
 }
 
 struct Settings {
   double scale;
   bool causal;
+  std::int64_t window;
 
   Settings(const AttentionOptions& options, std::int64_t head_size)
       : scale(options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(head_size))),
-        causal(options.causal) {}
+        causal(options.causal),
+        window(options.window) {}
+
+  // `document_ids` may be undefined.
+  kernels::AttentionMask mask(const Tensor& document_ids) const {
+    return {.causal = causal,
+            .window = window,
+            .document_ids_BT = document_ids.defined() ? document_ids.view() : View(),
+            .has_documents = document_ids.defined()};
+  }
 };
 
 // The output and its log-sum-exp.
-std::vector<Tensor> forward(const Heads& heads, const Settings& settings) {
+std::vector<Tensor> forward(const Heads& heads, const Settings& settings,
+                            const Tensor& document_ids) {
   const auto& [q, k, v] = heads;
   return autograd::keep_or_run("attention", [&] {
     const Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device());
@@ -87,10 +108,10 @@ std::vector<Tensor> forward(const Heads& heads, const Settings& settings) {
     kernels::attention_forward(q.launch(), {.out_BTHD = out.view(),
                                             .log_sum_exp_BHT = log_sum_exp.view(),
                                             .q_BTHD = q.view(),
-                                            .k_BSHD = k.view(),
-                                            .v_BSHD = v.view(),
+                                            .k_BSGD = k.view(),
+                                            .v_BSGD = v.view(),
                                             .scale = settings.scale,
-                                            .causal = settings.causal});
+                                            .mask = settings.mask(document_ids)});
     return std::vector{out, log_sum_exp};
   });
 }
@@ -99,23 +120,25 @@ std::vector<Tensor> forward(const Heads& heads, const Settings& settings) {
 struct Saved {
   SavedTensor out;
   SavedTensor log_sum_exp;
+  SavedTensor document_ids;
   Settings settings;
 };
 
 void backward(const Heads& gradients, const Tensor& dout_BTHD, const Heads& heads,
               const Saved& saved) {
+  const Tensor document_ids = saved.document_ids.get();
   kernels::attention_backward(dout_BTHD.launch(),
                               {.dq_BTHD = gradients.q_BTHD.view(),
-                               .dk_BSHD = gradients.k_BSHD.view(),
-                               .dv_BSHD = gradients.v_BSHD.view(),
+                               .dk_BSGD = gradients.k_BSGD.view(),
+                               .dv_BSGD = gradients.v_BSGD.view(),
                                .dout_BTHD = dout_BTHD.view(),
                                .q_BTHD = heads.q_BTHD.view(),
-                               .k_BSHD = heads.k_BSHD.view(),
-                               .v_BSHD = heads.v_BSHD.view(),
+                               .k_BSGD = heads.k_BSGD.view(),
+                               .v_BSGD = heads.v_BSGD.view(),
                                .out_BTHD = saved.out.get().view(),
                                .log_sum_exp_BHT = saved.log_sum_exp.get().view(),
                                .scale = saved.settings.scale,
-                               .causal = saved.settings.causal});
+                               .mask = saved.settings.mask(document_ids)});
 }
 
 Tensor like(const Tensor& x) {
@@ -124,42 +147,50 @@ Tensor like(const Tensor& x) {
 
 }  // namespace
 
-AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tensor& v_BSHD,
+AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSGD, const Tensor& v_BSGD,
                           const AttentionOptions& options) {
-  check_inputs(q_BTHD, k_BSHD, v_BSHD, options);
+  check_inputs(q_BTHD, k_BSGD, v_BSGD, options);
   const Settings settings(options, q_BTHD.size(3));
-  const std::vector<Tensor> outputs = forward({q_BTHD, k_BSHD, v_BSHD}, settings);
+  const std::vector<Tensor> outputs =
+      forward({q_BTHD, k_BSGD, v_BSGD}, settings, options.document_ids);
   const Tensor recorded =
-      record("attention", outputs[0], {q_BTHD, k_BSHD, v_BSHD},
-             [q = SavedTensor(q_BTHD), k = SavedTensor(k_BSHD), v = SavedTensor(v_BSHD),
-              saved = Saved{outputs[0], outputs[1], settings}](const Tensor& dout_BTHD,
-                                                               GradientSink&) -> Gradients {
+      record("attention", outputs[0], {q_BTHD, k_BSGD, v_BSGD},
+             [q = SavedTensor(q_BTHD), k = SavedTensor(k_BSGD), v = SavedTensor(v_BSGD),
+              saved = Saved{outputs[0], outputs[1], options.document_ids, settings}](
+                 const Tensor& dout_BTHD, GradientSink&) -> Gradients {
                const Heads gradients{like(q.get()), like(k.get()), like(v.get())};
                backward(gradients, dout_BTHD, {q.get(), k.get(), v.get()}, saved);
-               return {gradients.q_BTHD, gradients.k_BSHD, gradients.v_BSHD};
+               return {gradients.q_BTHD, gradients.k_BSGD, gradients.v_BSGD};
              });
   return {recorded, outputs[1]};
 }
 
-AttentionOutput packed_attention(const Tensor& qkv_BTX, std::int64_t num_heads,
+AttentionOutput packed_attention(const Tensor& qkv_BTX, const PackedHeads& heads,
                                  const AttentionOptions& options) {
-  check<ShapeError>(qkv_BTX.dims() == 3 && num_heads >= 1 && qkv_BTX.size(2) >= 3 * num_heads &&
-                        qkv_BTX.size(2) % (3 * num_heads) == 0,
-                    "attention: packed queries, keys and values of {} heads must be [batch, "
-                    "position, 3 * heads * head size], got {}",
-                    num_heads, qkv_BTX.shape());
-  const Heads heads = unpacked(qkv_BTX, num_heads);
-  check_inputs(heads.q_BTHD, heads.k_BSHD, heads.v_BSHD, options);
-  const Settings settings(options, heads.q_BTHD.size(3));
-  const std::vector<Tensor> outputs = forward(heads, settings);
-  const Tensor recorded = record(
-      "attention", outputs[0], {qkv_BTX},
-      [qkv = SavedTensor(qkv_BTX), num_heads, saved = Saved{outputs[0], outputs[1], settings}](
-          const Tensor& dout_BTHD, GradientSink&) -> Gradients {
-        const Tensor dqkv_BTX = like(qkv.get());
-        backward(unpacked(dqkv_BTX, num_heads), dout_BTHD, unpacked(qkv.get(), num_heads), saved);
-        return {dqkv_BTX};
-      });
+  check<ShapeError>(heads.num_heads >= 1 && heads.num_kv_heads >= 1,
+                    "attention: needs at least one query head and one key-value head, got {} and "
+                    "{}",
+                    heads.num_heads, heads.num_kv_heads);
+  const std::int64_t all_heads = heads.num_heads + 2 * heads.num_kv_heads;
+  check<ShapeError>(
+      qkv_BTX.dims() == 3 && qkv_BTX.size(2) >= all_heads && qkv_BTX.size(2) % all_heads == 0,
+      "attention: packed {} query and {} key-value heads must be [batch, position, (query heads + "
+      "2 "
+      "* key-value heads) * head size], got {}",
+      heads.num_heads, heads.num_kv_heads, qkv_BTX.shape());
+  const Heads parts = unpacked(qkv_BTX, heads);
+  check_inputs(parts.q_BTHD, parts.k_BSGD, parts.v_BSGD, options);
+  const Settings settings(options, parts.q_BTHD.size(3));
+  const std::vector<Tensor> outputs = forward(parts, settings, options.document_ids);
+  const Tensor recorded =
+      record("attention", outputs[0], {qkv_BTX},
+             [qkv = SavedTensor(qkv_BTX), heads,
+              saved = Saved{outputs[0], outputs[1], options.document_ids, settings}](
+                 const Tensor& dout_BTHD, GradientSink&) -> Gradients {
+               const Tensor dqkv_BTX = like(qkv.get());
+               backward(unpacked(dqkv_BTX, heads), dout_BTHD, unpacked(qkv.get(), heads), saved);
+               return {dqkv_BTX};
+             });
   return {recorded, outputs[1]};
 }
 

@@ -4,19 +4,21 @@
 
 #include "runtime/tensor/tensor.h"
 
-// Shape suffixes: B batch, T queries, S keys, H heads, D head size, X packed heads.
+// Shape suffixes: B batch, T queries, S keys, H query heads, G key-value heads, D head size,
+// X packed heads.
 namespace fsdptrain::ops {
 
+// Which keys a query sees, and how scores are scaled; all conditions hold at once. The position of
+// query i among the keys is i + S - T: the last query stands beside the last key.
 struct AttentionOptions {
-  // Query i sees key j where j <= i + S - T: the last query sees every key.
+  // Keys up to its own position.
   bool causal = true;
   // 0: 1 / sqrt(D).
   double scale = 0;
-  // The three below are refused until they are supported. Positions of the queries [B, T]:
-  Tensor positions = {};
-  // Pairs of different documents do not see each other: [B, T].
+  // int64 [B, T], where T = S: keys of the query's own document.
   Tensor document_ids = {};
-  // Of the visible keys, the last `window` only; 0: all.
+  // Keys less than `window` positions away: with `causal` the last `window` ones, itself included.
+  // 0: all.
   std::int64_t window = 0;
 };
 
@@ -28,14 +30,21 @@ struct AttentionOutput {
   Tensor log_sum_exp;
 };
 
-// softmax(scale q k^T) v for every head, without a matrix of T by S. The tensors may be strided
-// views, of one packed projection for example; dtypes float32, float64 or bfloat16.
-AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSHD, const Tensor& v_BSHD,
+// softmax(scale q k^T) v for every head, without a matrix of T by S; blocks of keys that no query
+// of a block sees cost nothing. Query heads may be a multiple of key-value heads: each of these
+// serves H / G query heads in a row. The tensors may be strided views, of one packed projection
+// for example; dtypes float32, float64 or bfloat16.
+AttentionOutput attention(const Tensor& q_BTHD, const Tensor& k_BSGD, const Tensor& v_BSGD,
                           const AttentionOptions& options = {});
 
-// The same for the output of one projection, [B, T, 3 H D]: all queries, then keys, then values.
-// Its gradient is one tensor, written in place.
-AttentionOutput packed_attention(const Tensor& qkv_BTX, std::int64_t num_heads,
+struct PackedHeads {
+  std::int64_t num_heads = 0;
+  std::int64_t num_kv_heads = 0;
+};
+
+// The same for the output of one projection, [B, T, (H + 2 G) D]: all queries, then keys, then
+// values. Its gradient is one tensor, written in place.
+AttentionOutput packed_attention(const Tensor& qkv_BTX, const PackedHeads& heads,
                                  const AttentionOptions& options = {});
 
 }  // namespace fsdptrain::ops

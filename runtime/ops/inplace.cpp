@@ -91,6 +91,16 @@ void add_(const Tensor& x, const Tensor& y, double factor) {
   x.storage()->bump_version();
 }
 
+void lerp_(const Tensor& average, const Tensor& value, double weight) {
+  check_same_dtype("lerp_", average, value);
+  check_floating("lerp_", average);
+  const Tensor towards = operand("lerp_", average, value);
+  kernels::Lerp f;
+  f.weight = weight;
+  kernels::map(average.launch(), f, average.view(), average.view(), towards.view());
+  average.storage()->bump_version();
+}
+
 void scale_(const Tensor& x, double factor) {
   check_floating("scale_", x);
   check_target("scale_", x);

@@ -16,6 +16,8 @@ void copy_(const Tensor& x, const Tensor& source);
 void fill_(const Tensor& x, double value);
 // x += factor * y, y broadcast to x's shape; one floating dtype.
 void add_(const Tensor& x, const Tensor& y, double factor = 1);
+// average += weight * (value - average), `value` broadcast to average's shape; one floating dtype.
+void lerp_(const Tensor& average, const Tensor& value, double weight);
 // x *= factor; floating dtypes.
 void scale_(const Tensor& x, double factor);
 

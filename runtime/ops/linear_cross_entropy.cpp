@@ -78,7 +78,7 @@ struct Head {
   Tensor hidden_NC;
   Tensor weight_VC;
   Tensor targets_N;
-  std::int64_t ignore_index;
+  kernels::TokenLoss loss;
 
   std::int64_t tokens() const { return hidden_NC.size(0); }
   // Room for one chunk of logits.
@@ -112,7 +112,7 @@ Tensor losses_of(const Head& head, const Tensor& log_sum_exps) {
                                      .log_sum_exps = rows_of(log_sum_exps, begin, rows).view(),
                                      .logits = logits.view(),
                                      .targets = targets.view(),
-                                     .ignore_index = head.ignore_index});
+                                     .loss = head.loss});
              });
   return losses;
 }
@@ -124,11 +124,10 @@ Tensor recomputed(const Head& head, const Tensor& hidden, const Tensor& weight, 
       "linear_cross_entropy", loss, {hidden, weight},
       [hidden = SavedTensor(hidden), weight = SavedTensor(weight),
        targets = SavedTensor(head.targets_N), log_sum_exps = SavedTensor(log_sum_exps),
-       ignore_index = head.ignore_index,
-       loss_scale](const Tensor& dloss, GradientSink& sink) -> Gradients {
+       token_loss = head.loss, loss_scale](const Tensor& dloss, GradientSink& sink) -> Gradients {
         const ProfileScope scope(current_context().profile, "linear_cross_entropy");
         const Head again{as_dense_rows(hidden.get()), dense(weight.get()), targets.get(),
-                         ignore_index};
+                         token_loss};
         Tensor dhidden;
         if (sink.wants(0)) {
           dhidden = Tensor::empty(again.hidden_NC.shape(), hidden.get().dtype(), dloss.device());
@@ -146,7 +145,7 @@ Tensor recomputed(const Head& head, const Tensor& hidden, const Tensor& weight, 
                           .targets = targets_N.view(),
                           .dloss = dloss.view(),
                           .factor = loss_scale,
-                          .ignore_index = ignore_index});
+                          .loss = token_loss});
                      if (dhidden.defined()) {
                        multiply_into(rows_of(dhidden, begin, rows), logits_NV, again.weight_VC, 0);
                      }
@@ -226,7 +225,7 @@ Tensor with_gradient_in_forward(const Head& head, const Tensor& hidden, const Te
                                         .logits = logits_NV.view(),
                                         .targets = targets_N.view(),
                                         .factor = loss_scale,
-                                        .ignore_index = head.ignore_index});
+                                        .loss = head.loss});
                if (dhidden.defined()) {
                  multiply_into(rows_of(dhidden, begin, rows), logits_NV, head.weight_VC, 0);
                }
@@ -273,8 +272,12 @@ Tensor linear_cross_entropy(const Tensor& hidden_NC, const Tensor& weight_VC,
   check<ShapeError>(weight_VC.dims() == 2 && weight_VC.size(1) == hidden_NC.size(-1),
                     "{}: hidden of shape {} does not fit weight [classes, features] of shape {}",
                     kOp, hidden_NC.shape(), weight_VC.shape());
+  const kernels::TokenLoss token_loss{.ignore_index = options.ignore_index,
+                                      .label_smoothing = options.label_smoothing,
+                                      .z_loss = options.z_loss};
+  check_token_loss(kOp, token_loss);
   const Head head{as_dense_rows(hidden_NC), dense(weight_VC), as_dense_vector(targets_N),
-                  options.ignore_index};
+                  token_loss};
   const ProfileScope scope(current_context().profile, kOp);
   count_targets(kOp, head.targets_N, weight_VC.size(0), options.ignore_index);
   if (!autograd::records({hidden_NC, weight_VC})) {

@@ -22,6 +22,9 @@ enum class HeadForm {
 struct LinearCrossEntropyOptions {
   std::int64_t ignore_index = kIgnoredTarget;
   double loss_scale = 1;
+  // As in CrossEntropyOptions (loss.h).
+  double label_smoothing = 0;
+  double z_loss = 0;
   HeadForm form = HeadForm::Recompute;
 };
 

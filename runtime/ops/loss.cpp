@@ -21,6 +21,10 @@ using autograd::SavedTensor;
 Tensor cross_entropy(const Tensor& logits_NV, const Tensor& targets_N,
                      const CrossEntropyOptions& options) {
   check_targets("cross_entropy", logits_NV, targets_N);
+  const kernels::TokenLoss token_loss{.ignore_index = options.ignore_index,
+                                      .label_smoothing = options.label_smoothing,
+                                      .z_loss = options.z_loss};
+  check_token_loss("cross_entropy", token_loss);
   const Tensor logits = as_dense_rows(logits_NV);
   const Tensor targets = as_dense_vector(targets_N);
   const std::int64_t counted =
@@ -36,23 +40,23 @@ Tensor cross_entropy(const Tensor& logits_NV, const Tensor& targets_N,
                                                    .log_sum_exps = log_sum_exps.view(),
                                                    .logits = logits.view(),
                                                    .targets = targets.view(),
-                                                   .ignore_index = options.ignore_index});
-  return record(
-      "cross_entropy", scaled_total(losses, factor), {logits_NV},
-      [logits_NV = SavedTensor(logits_NV), targets = SavedTensor(targets),
-       log_sum_exps = SavedTensor(log_sum_exps), factor,
-       ignore_index = options.ignore_index](const Tensor& dloss, GradientSink&) -> Gradients {
-        const Tensor rows = as_dense_rows(logits_NV.get());
-        const Tensor dlogits = Tensor::empty(rows.shape(), rows.dtype(), rows.device());
-        kernels::cross_entropy_backward(rows.launch(), {.dlogits = dlogits.view(),
-                                                        .logits = rows.view(),
-                                                        .log_sum_exps = log_sum_exps.get().view(),
-                                                        .targets = targets.get().view(),
-                                                        .dloss = dloss.view(),
-                                                        .factor = factor,
-                                                        .ignore_index = ignore_index});
-        return {views::reshape(dlogits, logits_NV.get().shape())};
-      });
+                                                   .loss = token_loss});
+  return record("cross_entropy", scaled_total(losses, factor), {logits_NV},
+                [logits_NV = SavedTensor(logits_NV), targets = SavedTensor(targets),
+                 log_sum_exps = SavedTensor(log_sum_exps), factor,
+                 token_loss](const Tensor& dloss, GradientSink&) -> Gradients {
+                  const Tensor rows = as_dense_rows(logits_NV.get());
+                  const Tensor dlogits = Tensor::empty(rows.shape(), rows.dtype(), rows.device());
+                  kernels::cross_entropy_backward(rows.launch(),
+                                                  {.dlogits = dlogits.view(),
+                                                   .logits = rows.view(),
+                                                   .log_sum_exps = log_sum_exps.get().view(),
+                                                   .targets = targets.get().view(),
+                                                   .dloss = dloss.view(),
+                                                   .factor = factor,
+                                                   .loss = token_loss});
+                  return {views::reshape(dlogits, logits_NV.get().shape())};
+                });
 }
 
 }  // namespace fsdptrain::ops

@@ -1,5 +1,7 @@
 #include "runtime/ops/token_losses.h"
 
+#include <cmath>
+
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "runtime/base/error.h"
@@ -32,6 +34,13 @@ void check_targets(const char* op, const Tensor& x, const Tensor& targets) {
   }
   check<ShapeError>(same, "{}: targets of shape {} do not fit an input of shape {}", op,
                     targets.shape(), x.shape());
+}
+
+void check_token_loss(const char* op, const kernels::TokenLoss& loss) {
+  check<ConfigError>(0 <= loss.label_smoothing && loss.label_smoothing < 1,
+                     "{}: label_smoothing must be in [0, 1), got {}", op, loss.label_smoothing);
+  check<ConfigError>(0 <= loss.z_loss && std::isfinite(loss.z_loss),
+                     "{}: z_loss must be finite and not negative, got {}", op, loss.z_loss);
 }
 
 std::int64_t count_targets(const char* op, const Tensor& targets_N, std::int64_t classes,

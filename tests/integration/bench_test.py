@@ -132,7 +132,8 @@ class Others(BenchTest):
         for dtype in ("float32", "bfloat16"):
             figures = self.bench("ops", *TINY, "--dtype", dtype)
             for name in ("gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "softmax",
-                         "cross_entropy_forward_backward", "dropout", "embedding"):
+                         "cross_entropy_forward_backward", "dropout", "embedding", "rms_norm",
+                         "silu_mul", "rotary"):
                 self.check_positive(figures, (name, name + ".of_copy"))
             self.check_positive(figures, ("attention", "attention.of_fma_peak",
                                           "attention_backward.of_fma_peak", "pool_region"))

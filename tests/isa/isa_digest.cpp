@@ -18,12 +18,14 @@
 #include "runtime/ops/cast.h"
 #include "runtime/ops/dropout.h"
 #include "runtime/ops/embedding.h"
+#include "runtime/ops/inplace.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/linear_cross_entropy.h"
 #include "runtime/ops/loss.h"
 #include "runtime/ops/matmul.h"
 #include "runtime/ops/norm.h"
 #include "runtime/ops/reduction.h"
+#include "runtime/ops/rotary.h"
 #include "runtime/ops/softmax.h"
 #include "runtime/ops/view.h"
 #include "tests/support/gpt2_run.h"
@@ -116,8 +118,9 @@ void print_elementwise(const std::string& dtype_name, DType dtype) {
           const Tensor smooth = ops::add(ops::tanh(in[0]), ops::erf(in[0]));
           const Tensor gelus =
               ops::add(ops::gelu(in[0], ops::GeluForm::Erf), ops::gelu(in[0], ops::GeluForm::Tanh));
+          const Tensor silus = ops::silu_mul(in[0], ops::silu(in[0]));
           return ops::add(
-              ops::add(smooth, gelus),
+              ops::add(smooth, ops::add(gelus, silus)),
               ops::add(ops::exp(in[0]), ops::log(ops::affine(ops::square(in[0]), 1, 0.1))));
         }));
   print("arithmetic/" + dtype_name, with_gradients({x, y}, [](const Tensors& in) {
@@ -128,6 +131,9 @@ void print_elementwise(const std::string& dtype_name, DType dtype) {
                           ops::where(ops::less(in[0], in[1]), ops::maximum(in[0], in[1]),
                                      ops::minimum(in[0], in[1])));
         }));
+  const Tensor average = ops::clone(x);
+  ops::lerp_(average, y, 0.1);
+  print("lerp/" + dtype_name, {average});
   // The strided loops.
   print("strided/" + dtype_name, {ops::multiply(ops::transpose(x, 0, 1), ops::transpose(y, 0, 1)),
                                   ops::exp(ops::transpose(x, 0, 1))});
@@ -154,6 +160,28 @@ void print_products(const std::string& dtype_name, DType dtype) {
                         random_tensor({1, 75, 2, 20}, 10, 1, dtype),
                         random_tensor({1, 75, 2, 20}, 11, 1, dtype)},
                        [](const Tensors& in) { return ops::attention(in[0], in[1], in[2]).out; }));
+  // Grouped heads, a window, and documents that end within blocks.
+  Tensor documents = Tensor::zeros({1, 140}, DType::Int64);
+  for (std::int64_t i = 0; i < 140; ++i) {
+    documents.set_item(i, static_cast<double>(i / 50));
+  }
+  print("masked_attention/" + dtype_name,
+        with_gradients({random_tensor({1, 140, 4, 12}, 26, 1, dtype),
+                        random_tensor({1, 140, 2, 12}, 27, 1, dtype),
+                        random_tensor({1, 140, 2, 12}, 28, 1, dtype)},
+                       [&](const Tensors& in) {
+                         return ops::attention(in[0], in[1], in[2],
+                                               {.document_ids = documents, .window = 40})
+                             .out;
+                       }));
+}
+
+void print_rotary(const std::string& dtype_name, DType dtype) {
+  print("rotary/" + dtype_name,
+        with_gradients({random_tensor({2, 9, 3, 38}, 24, 1, dtype)}, [](const Tensors& in) {
+          return ops::rotary(in[0], random_indices({2, 9}, 25, 1 << 24),
+                             ops::rotary_frequencies(38, 10000));
+        }));
 }
 
 void print_rows(const std::string& dtype_name, DType dtype) {
@@ -163,6 +191,9 @@ void print_rows(const std::string& dtype_name, DType dtype) {
       "layer_norm/" + dtype_name,
       with_gradients({x, random_tensor({1500}, 13, 1, dtype), random_tensor({1500}, 14, 1, dtype)},
                      [](const Tensors& in) { return ops::layer_norm(in[0], in[1], in[2], 1e-5); }));
+  print("rms_norm/" + dtype_name,
+        with_gradients({x, random_tensor({1500}, 13, 1, dtype)},
+                       [](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5); }));
   print("softmax/" + dtype_name,
         with_gradients({x}, [](const Tensors& in) { return ops::softmax(in[0]); }));
   print("log_softmax/" + dtype_name,
@@ -170,6 +201,9 @@ void print_rows(const std::string& dtype_name, DType dtype) {
   const Tensor targets = random_indices({5}, 15, 1500);
   print("cross_entropy/" + dtype_name,
         with_gradients({x}, [&](const Tensors& in) { return ops::cross_entropy(in[0], targets); }));
+  print("smoothed_cross_entropy/" + dtype_name, with_gradients({x}, [&](const Tensors& in) {
+          return ops::cross_entropy(in[0], targets, {.label_smoothing = 0.1, .z_loss = 1e-3});
+        }));
   print("linear_cross_entropy/" + dtype_name,
         with_gradients(
             {random_tensor({5, 24}, 16, 1, dtype), random_tensor({1500, 24}, 17, 1, dtype)},
@@ -222,6 +256,7 @@ void print_all() {
     const std::string name(name_of(dtype));
     print_elementwise(name, dtype);
     print_products(name, dtype);
+    print_rotary(name, dtype);
     print_rows(name, dtype);
     if (dtype != DType::BFloat16) {
       print_optimizers(name, dtype);

@@ -7,9 +7,11 @@
 #include "kernels/embedding.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
+#include "kernels/rotary.h"
 #include "kernels/softmax.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/linear_cross_entropy.h"
+#include "runtime/ops/rotary.h"
 #include "runtime/tensor/tensor.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/memory_work.h"
@@ -48,6 +50,7 @@ class OpsBench {
   void add_norms(std::vector<MemoryWork>& works);
   void add_head(std::vector<MemoryWork>& works);
   void add_embeddings(std::vector<MemoryWork>& works);
+  void add_rotary(std::vector<MemoryWork>& works);
   void add_attention(Report& report, int rounds);
 
   // Kept for the kernels that are timed.
@@ -69,6 +72,7 @@ class OpsBench {
   double each_;
   Launch launch_ = current_context().launch(Device::cpu());
   std::vector<Tensor> tensors_;
+  std::vector<double> frequencies_;
 };
 
 std::vector<MemoryWork> OpsBench::memory_works() {
@@ -77,6 +81,7 @@ std::vector<MemoryWork> OpsBench::memory_works() {
   add_norms(works);
   add_head(works);
   add_embeddings(works);
+  add_rotary(works);
   return works;
 }
 
@@ -89,6 +94,16 @@ void OpsBench::add_activations(std::vector<MemoryWork>& works) {
       {"gelu", 2 * bytes, [=, this] { kernels::map(launch_, kernels::GeluTanh{}, y, x); }});
   works.push_back({"gelu_backward", 3 * bytes,
                    [=, this] { kernels::map(launch_, kernels::GeluTanhBackward{}, y, dy, x); }});
+  // Gates and ups of half the width.
+  const Shape half{tokens_, 2 * width_};
+  const View product = tensor(half);
+  const View gate = tensor(half);
+  const View up = tensor(half);
+  works.push_back({"silu_mul", 1.5 * bytes,
+                   [=, this] { kernels::map(launch_, kernels::SiluMul{}, product, gate, up); }});
+  works.push_back({"silu_mul_backward", 2 * bytes, [=, this] {
+                     kernels::map(launch_, kernels::SiluMulBackward{}, product, gate, gate, up);
+                   }});
   works.push_back(
       {"add", 3 * bytes, [=, this] { kernels::map(launch_, kernels::Add{}, y, dy, x); }});
   const View bias = tensor({4 * width_});
@@ -125,6 +140,16 @@ void OpsBench::add_norms(std::vector<MemoryWork>& works) {
       {"layer_norm_backward_weight", 2 * bytes, [=, this] {
          kernels::layer_norm_backward_weight(launch_, weight, dy, {x, mean, rstd}, shape, false);
        }});
+  works.push_back({"rms_norm", 2 * bytes, [=, this] {
+                     kernels::rms_norm(launch_, {y, rstd}, {x, weight}, shape, 1e-5);
+                   }});
+  works.push_back({"rms_norm_backward", 3 * bytes, [=, this] {
+                     kernels::rms_norm_backward(launch_, y, dy, weight, {x, rstd}, shape);
+                   }});
+  works.push_back(
+      {"rms_norm_backward_weight", 2 * bytes, [=, this] {
+         kernels::rms_norm_backward_weight(launch_, weight, dy, {x, rstd}, shape, false);
+       }});
   const View scores = tensor({tokens_, seq_len_});
   const View probabilities = tensor({tokens_, seq_len_});
   works.push_back({"softmax", 2 * each_ * static_cast<double>(tokens_ * seq_len_), [=, this] {
@@ -159,6 +184,21 @@ void OpsBench::add_embeddings(std::vector<MemoryWork>& works) {
                    }});
 }
 
+void OpsBench::add_rotary(std::vector<MemoryWork>& works) {
+  const std::int64_t head_size = width_ / heads_;
+  const Shape shape{batch_, seq_len_, heads_, head_size};
+  const View x = tensor(shape);
+  const View y = tensor(shape);
+  const View positions = keep(Tensor::full({batch_, seq_len_}, 1000, DType::Int64));
+  frequencies_ = ops::rotary_frequencies(head_size, 10000);
+  works.push_back({"rotary", 2 * each_ * static_cast<double>(tokens_ * width_), [=, this] {
+                     kernels::rotary(launch_, {.out_BTHD = y,
+                                               .in_BTHD = x,
+                                               .positions_BT = positions,
+                                               .frequencies = frequencies_.data()});
+                   }});
+}
+
 void OpsBench::add_attention(Report& report, int rounds) {
   const std::int64_t head_size = width_ / heads_;
   const Shape shape{batch_, seq_len_, heads_, head_size};
@@ -168,16 +208,16 @@ void OpsBench::add_attention(Report& report, int rounds) {
   const kernels::AttentionForward forward{.out_BTHD = heads(),
                                           .log_sum_exp_BHT = log_sum_exp,
                                           .q_BTHD = heads(),
-                                          .k_BSHD = heads(),
-                                          .v_BSHD = heads(),
+                                          .k_BSGD = heads(),
+                                          .v_BSGD = heads(),
                                           .scale = scale};
   const kernels::AttentionBackward backward{.dq_BTHD = heads(),
-                                            .dk_BSHD = heads(),
-                                            .dv_BSHD = heads(),
+                                            .dk_BSGD = heads(),
+                                            .dv_BSGD = heads(),
                                             .dout_BTHD = heads(),
                                             .q_BTHD = forward.q_BTHD,
-                                            .k_BSHD = forward.k_BSHD,
-                                            .v_BSHD = forward.v_BSHD,
+                                            .k_BSGD = forward.k_BSGD,
+                                            .v_BSGD = forward.v_BSGD,
                                             .out_BTHD = forward.out_BTHD,
                                             .log_sum_exp_BHT = log_sum_exp,
                                             .scale = scale};

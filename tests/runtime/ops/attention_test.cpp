@@ -11,108 +11,28 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/view.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/naive_attention.h"
 
 // Shape suffixes: B batch, T queries, S keys, H heads, D head size.
 namespace fsdptrain {
 namespace {
 
+using testing::attention_by_formula;
+using testing::AttentionSizes;
+using testing::AttentionValues;
+using testing::check_close;
 using testing::check_gradient;
 using testing::random_tensor;
 
-struct Sizes {
-  std::int64_t batch, queries, keys, heads, head_size;
-};
-
-struct Values {
-  std::vector<double> out, log_sum_exp, dq, dk, dv;
-};
-
-// softmax(scale q k^T) v and its gradients by the formula, one pair of positions after another.
-Values by_formula(const Sizes& sizes, const Tensor& q, const Tensor& k, const Tensor& v,
-                  const Tensor& dout, bool causal, double scale) {
-  const auto [B, T, S, H, D] = sizes;
-  const std::vector<double> qs = q.to_vector();
-  const std::vector<double> ks = k.to_vector();
-  const std::vector<double> vs = v.to_vector();
-  const std::vector<double> douts = dout.to_vector();
-  Values values{std::vector<double>(qs.size()),
-                std::vector<double>(static_cast<std::size_t>(B * H * T)),
-                std::vector<double>(qs.size()), std::vector<double>(ks.size()),
-                std::vector<double>(vs.size())};
-  const auto at = [&](std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t length) {
-    return static_cast<std::size_t>(((b * length + t) * H + h) * D);
-  };
-  const auto size = static_cast<std::size_t>(D);
-  for (std::int64_t b = 0; b < B; ++b) {
-    for (std::int64_t h = 0; h < H; ++h) {
-      for (std::int64_t t = 0; t < T; ++t) {
-        const std::int64_t visible = causal ? std::max<std::int64_t>(0, t + S - T + 1) : S;
-        const std::size_t row = at(b, t, h, T);
-        std::vector<double> weights;
-        double largest = -std::numeric_limits<double>::infinity();
-        for (std::int64_t s = 0; s < visible; ++s) {
-          double score = 0;
-          for (std::size_t d = 0; d < size; ++d) {
-            score += qs[row + d] * ks[at(b, s, h, S) + d];
-          }
-          weights.push_back(scale * score);
-          largest = std::max(largest, scale * score);
-        }
-        double sum = 0;
-        for (double& weight : weights) {
-          weight = std::exp(weight - largest);
-          sum += weight;
-        }
-        values.log_sum_exp[static_cast<std::size_t>((b * H + h) * T + t)] =
-            weights.empty() ? largest : largest + std::log(sum);
-        double delta = 0;
-        std::vector<double> dweights;
-        for (std::size_t s = 0; s < weights.size(); ++s) {
-          weights[s] /= sum;
-          const std::size_t key = at(b, static_cast<std::int64_t>(s), h, S);
-          double dweight = 0;
-          for (std::size_t d = 0; d < size; ++d) {
-            values.out[row + d] += weights[s] * vs[key + d];
-            values.dv[key + d] += weights[s] * douts[row + d];
-            dweight += douts[row + d] * vs[key + d];
-          }
-          dweights.push_back(dweight);
-          delta += weights[s] * dweight;
-        }
-        for (std::size_t s = 0; s < weights.size(); ++s) {
-          const std::size_t key = at(b, static_cast<std::int64_t>(s), h, S);
-          const double dscore = scale * weights[s] * (dweights[s] - delta);
-          for (std::size_t d = 0; d < size; ++d) {
-            values.dq[row + d] += dscore * ks[key + d];
-            values.dk[key + d] += dscore * qs[row + d];
-          }
-        }
-      }
-    }
-  }
-  return values;
-}
-
-void check_close(const char* name, const Tensor& actual, const std::vector<double>& expected,
-                 double tolerance) {
-  CAPTURE(name);
-  const std::vector<double> values = actual.to_vector();
-  REQUIRE(values.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    // Equal infinities are close; NaN is not.
-    const double difference = values[i] == expected[i] ? 0 : std::abs(values[i] - expected[i]);
-    worst = difference <= worst ? worst : difference;
-  }
-  CHECK(worst <= tolerance);
-}
+constexpr ops::PackedHeads kTwoHeads{.num_heads = 2, .num_kv_heads = 2};
 
 // Float64 values rounded to `dtype`, so that an oracle reads what the op reads.
 Tensor random_in(DType dtype, const Shape& shape, std::uint64_t seed) {
   return random_tensor(shape, seed, 1.5, dtype);
 }
 
-void check_against_formula(const Sizes& sizes, DType dtype, bool causal, double tolerance) {
+void check_against_formula(const AttentionSizes& sizes, DType dtype, bool causal,
+                           double tolerance) {
   CAPTURE(sizes.batch);
   CAPTURE(sizes.queries);
   CAPTURE(sizes.keys);
@@ -132,7 +52,10 @@ void check_against_formula(const Sizes& sizes, DType dtype, bool causal, double 
   CHECK(log_sum_exp.shape() == Shape{sizes.batch, sizes.heads, sizes.queries});
   CHECK_FALSE(log_sum_exp.requires_grad());
   autograd::backward(out, {.grad_output = dout});
-  const Values expected = by_formula(sizes, q, k, v, dout, causal, scale);
+  const AttentionValues expected = attention_by_formula(
+      sizes, {q, k, v, dout}, scale, [&](std::int64_t, std::int64_t t, std::int64_t s) {
+        return !causal || s <= t + sizes.keys - sizes.queries;
+      });
   check_close("out", out, expected.out, tolerance);
   // float32 also where q is bfloat16.
   check_close("log_sum_exp", log_sum_exp, expected.log_sum_exp,
@@ -143,11 +66,12 @@ void check_against_formula(const Sizes& sizes, DType dtype, bool causal, double 
   check_close("dv", v.grad(), expected.dv, sums * tolerance);
 }
 
-const std::vector<Sizes>& all_sizes() {
-  static const std::vector<Sizes> sizes{
-      {1, 1, 1, 1, 1},      {2, 3, 5, 2, 7},    {1, 5, 3, 2, 4},     {2, 64, 64, 1, 16},
-      {1, 67, 67, 2, 8},    {1, 61, 131, 1, 5}, {1, 131, 61, 1, 33}, {1, 300, 300, 1, 8},
-      {1, 130, 197, 1, 24}, {1, 70, 70, 1, 257}};
+const std::vector<AttentionSizes>& all_sizes() {
+  static const std::vector<AttentionSizes> sizes{{1, 1, 1, 1, 1, 1},      {2, 3, 5, 2, 2, 7},
+                                                 {1, 5, 3, 2, 2, 4},      {2, 64, 64, 1, 1, 16},
+                                                 {1, 67, 67, 2, 2, 8},    {1, 61, 131, 1, 1, 5},
+                                                 {1, 131, 61, 1, 1, 33},  {1, 300, 300, 1, 1, 8},
+                                                 {1, 130, 197, 1, 1, 24}, {1, 70, 70, 1, 1, 257}};
   return sizes;
 }
 
@@ -157,7 +81,7 @@ TEST_SUITE("runtime/ops/attention") {
       CAPTURE(name_of(isa));
       RankContext context({.threads = 2, .isa = isa, .log_prefix = {}});
       const ContextGuard bound(context);
-      for (const Sizes& sizes : all_sizes()) {
+      for (const AttentionSizes& sizes : all_sizes()) {
         for (const bool causal : {true, false}) {
           check_against_formula(sizes, DType::Float64, causal, 2e-12);
         }
@@ -170,14 +94,14 @@ TEST_SUITE("runtime/ops/attention") {
       CAPTURE(name_of(isa));
       RankContext context({.threads = 2, .isa = isa, .log_prefix = {}});
       const ContextGuard bound(context);
-      for (const Sizes& sizes : all_sizes()) {
+      for (const AttentionSizes& sizes : all_sizes()) {
         check_against_formula(sizes, DType::Float32, true, 1e-5);
       }
     }
   }
 
   TEST_CASE("attention in bfloat16 rounds its results only") {
-    for (const Sizes& sizes : all_sizes()) {
+    for (const AttentionSizes& sizes : all_sizes()) {
       check_against_formula(sizes, DType::BFloat16, true, 2e-2);
     }
   }
@@ -214,7 +138,7 @@ TEST_SUITE("runtime/ops/attention") {
       Tensor packed = random_tensor({2, 70, 3 * 2 * 5}, 1, 1, DType::Float32);
       packed.set_requires_grad(true);
       const Tensor dout = random_tensor({2, 70, 2, 5}, 2, 1, DType::Float32);
-      const auto once = ops::packed_attention(packed, 2, {.causal = causal});
+      const auto once = ops::packed_attention(packed, kTwoHeads, {.causal = causal});
       autograd::backward(once.out, {.grad_output = dout});
       const std::vector<double> gradient = packed.grad().to_vector();
       packed.zero_grad();
@@ -229,13 +153,18 @@ TEST_SUITE("runtime/ops/attention") {
       autograd::backward(apart.out, {.grad_output = dout});
       CHECK(packed.grad().to_vector() == gradient);
     }
-    check_gradient([](const Tensor& x) { return ops::packed_attention(x, 2).out; },
+    check_gradient([](const Tensor& x) { return ops::packed_attention(x, kTwoHeads).out; },
                    random_tensor({1, 4, 12}, 1));
-    CHECK_THROWS_WITH_AS(ops::packed_attention(Tensor::zeros({1, 2, 10}), 2),
-                         doctest::Contains("attention: packed queries, keys and values of 2 heads "
-                                           "must be [batch, position, 3 * heads * head size], got "
-                                           "[1, 2, 10]"),
+    CHECK_THROWS_WITH_AS(ops::packed_attention(Tensor::zeros({1, 2, 10}), kTwoHeads),
+                         doctest::Contains("attention: packed 2 query and 2 key-value heads must "
+                                           "be [batch, position, (query heads + 2 * key-value "
+                                           "heads) * head size], got [1, 2, 10]"),
                          ShapeError);
+    CHECK_THROWS_WITH_AS(
+        ops::packed_attention(Tensor::zeros({1, 2, 10}), {.num_heads = 5, .num_kv_heads = 0}),
+        doctest::Contains("attention: needs at least one query head and one key-value head, got 5 "
+                          "and 0"),
+        ShapeError);
   }
 
   TEST_CASE("strides of heads, features and gradients are free") {
@@ -356,15 +285,6 @@ TEST_SUITE("runtime/ops/attention") {
                              const char* text) {
       CHECK_THROWS_WITH_AS(ops::attention(q, k, v, options), doctest::Contains(text), ShapeError);
     };
-    const Tensor grouped = Tensor::zeros({2, 3, 2, 4});
-    refused(grouped, grouped, {},
-            "attention: grouped key-value heads are not supported yet, got 8 query heads and 2 "
-            "key-value heads");
-    refused(q, q, {.positions = Tensor::zeros({2, 3}, DType::Int64)},
-            "attention: positions are not supported yet, got a tensor of shape [2, 3]");
-    refused(q, q, {.document_ids = Tensor::zeros({2, 3}, DType::Int64)},
-            "attention: document_ids are not supported yet, got a tensor of shape [2, 3]");
-    refused(q, q, {.window = 5}, "attention: a window is not supported yet, got 5");
     refused(q, q, {.scale = std::numeric_limits<double>::infinity()},
             "attention: the scale must be finite, got inf");
     refused(q, Tensor::zeros({2, 4, 8, 4}), {},

@@ -7,6 +7,7 @@
 #include "runtime/ops/embedding.h"
 #include "runtime/ops/loss.h"
 #include "runtime/ops/norm.h"
+#include "runtime/ops/rotary.h"
 #include "runtime/ops/softmax.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/golden.h"
@@ -46,7 +47,8 @@ void check_unary(const std::string& op, const Fn& fn) {
 }  // namespace
 
 TEST_SUITE("ops against PyTorch") {
-  TEST_CASE("softmax and both forms of GELU equal PyTorch's in float64") {
+  TEST_CASE("softmax, SiLU and both forms of GELU equal PyTorch's in float64") {
+    check_unary("silu", [](const Tensor& x) { return ops::silu(x); });
     check_unary("softmax", [](const Tensor& x) { return ops::softmax(x); });
     check_unary("gelu_erf", [](const Tensor& x) { return ops::gelu(x, ops::GeluForm::Erf); });
     check_unary("gelu_tanh", [](const Tensor& x) { return ops::gelu(x, ops::GeluForm::Tanh); });
@@ -65,6 +67,41 @@ TEST_SUITE("ops against PyTorch") {
     check_equal(bias.grad(), file.tensor("layer_norm.dbias"));
   }
 
+  TEST_CASE("RMS norm equals PyTorch's in float64") {
+    const Golden file = golden();
+    const Tensor x = leaf(file, "rms_norm.x");
+    const Tensor weight = leaf(file, "rms_norm.weight");
+    const Tensor y = ops::rms_norm(x, weight, file.number("rms_norm.eps"));
+    check_equal(y, file.tensor("rms_norm.y"));
+    autograd::backward(y, {.grad_output = file.tensor("rms_norm.dy")});
+    check_equal(x.grad(), file.tensor("rms_norm.dx"));
+    check_equal(weight.grad(), file.tensor("rms_norm.dweight"));
+  }
+
+  TEST_CASE("rotary embedding equals PyTorch's in float64, with Llama 3's scaling too") {
+    const Golden file = golden();
+    const ops::RotaryScaling llama3{
+        .kind = ops::RotaryScaling::Kind::Llama3,
+        .factor = file.number("rotary.factor"),
+        .low_freq_factor = file.number("rotary.low_freq_factor"),
+        .high_freq_factor = file.number("rotary.high_freq_factor"),
+        .original_max_position = file.integer("rotary.original_max_position")};
+    for (const auto& [name, scaling] :
+         {std::pair("default", ops::RotaryScaling{}), std::pair("llama3", llama3)}) {
+      CAPTURE(name);
+      const std::string prefix = std::string("rotary.") + name;
+      const Tensor expected = file.tensor(prefix + "_frequencies");
+      const auto frequencies = ops::rotary_frequencies(32, file.number("rotary.theta"), scaling);
+      check_equal(Tensor::from<double>(frequencies, {16}), expected);
+      // PyTorch's pow() differs from ours in the last bit: 2e-9 at the largest position.
+      const Tensor x = leaf(file, "rotary.x");
+      const Tensor y = ops::rotary(x, file.tensor("rotary.positions"), expected.values<double>());
+      check_equal(y, file.tensor(prefix + "_y"));
+      autograd::backward(y, {.grad_output = file.tensor("rotary.dy")});
+      check_equal(x.grad(), file.tensor(prefix + "_dx"));
+    }
+  }
+
   TEST_CASE("causal attention equals PyTorch's in float64") {
     const Golden file = golden();
     const Tensor q = leaf(file, "attention.q");
@@ -77,6 +114,24 @@ TEST_SUITE("ops against PyTorch") {
     check_equal(q.grad(), file.tensor("attention.dq"));
     check_equal(k.grad(), file.tensor("attention.dk"));
     check_equal(v.grad(), file.tensor("attention.dv"));
+  }
+
+  TEST_CASE("grouped heads, documents and a window equal PyTorch's attention in float64") {
+    const Golden file = golden();
+    const Tensor ids = file.tensor("masked_attention.document_ids");
+    for (const std::string name : {"documents", "window"}) {
+      CAPTURE(name);
+      const Tensor q = leaf(file, "masked_attention.q");
+      const Tensor k = leaf(file, "masked_attention.k");
+      const Tensor v = leaf(file, "masked_attention.v");
+      const std::int64_t window = name == "window" ? file.integer("masked_attention.window") : 0;
+      const Tensor out = ops::attention(q, k, v, {.document_ids = ids, .window = window}).out;
+      check_equal(out, file.tensor("masked_attention." + name + "_out"));
+      autograd::backward(out, {.grad_output = file.tensor("masked_attention.dout")});
+      check_equal(q.grad(), file.tensor("masked_attention." + name + "_dq"));
+      check_equal(k.grad(), file.tensor("masked_attention." + name + "_dk"));
+      check_equal(v.grad(), file.tensor("masked_attention." + name + "_dv"));
+    }
   }
 
   TEST_CASE("embedding and cross entropy equal PyTorch's in float64") {
@@ -95,6 +150,18 @@ TEST_SUITE("ops against PyTorch") {
     check_equal(loss, file.tensor("cross_entropy.loss"));
     autograd::backward(loss);
     check_equal(logits.grad(), file.tensor("cross_entropy.dlogits"));
+  }
+
+  TEST_CASE("cross entropy with label smoothing equals PyTorch's mean in float64") {
+    const Golden file = golden();
+    const Tensor logits = leaf(file, "label_smoothing.logits");
+    const Tensor loss =
+        ops::cross_entropy(logits, file.tensor("label_smoothing.targets"),
+                           {.ignore_index = file.integer("cross_entropy.ignore_index"),
+                            .label_smoothing = file.number("label_smoothing.smoothing")});
+    check_equal(loss, file.tensor("label_smoothing.loss"));
+    autograd::backward(loss);
+    check_equal(logits.grad(), file.tensor("label_smoothing.dlogits"));
   }
 
   TEST_CASE("one AdamW step from given moments equals PyTorch's in float64") {

@@ -32,6 +32,39 @@ TEST_SUITE("runtime/ops/inplace") {
     });
   }
 
+  TEST_CASE_TEMPLATE("lerp_ moves an average by its weight, without history", T, float, double,
+                     bfloat16) {
+    testing::for_each_isa([] {
+      for (const std::int64_t size : {0, 1, 61, 16411}) {
+        const Tensor average = testing::random_tensor({size}, 1, 2, kDTypeOf<T>);
+        const Tensor value = testing::random_tensor({size}, 2, 2, kDTypeOf<T>);
+        std::vector<double> expected;
+        for (std::int64_t i = 0; i < size; ++i) {
+          expected.push_back(average.item(i) + 0.0625 * (value.item(i) - average.item(i)));
+        }
+        ops::lerp_(average, value, 0.0625);
+        testing::expect_close(average, expected);
+      }
+    });
+    // Of flat chunks that are parts of a buffer; 0 keeps, 1 copies where the difference is exact.
+    const Tensor buffer = Tensor::of({1, 2, 3, 4}, kDTypeOf<T>);
+    const Tensor part = views::narrow(buffer, 0, 1, 2);
+    Tensor value = Tensor::of({6, 9}, kDTypeOf<T>);
+    ops::lerp_(part, value, 0);
+    CHECK(buffer.to_vector() == std::vector<double>{1, 2, 3, 4});
+    ops::lerp_(part, value, 0.5);
+    CHECK(buffer.to_vector() == std::vector<double>{1, 4, 6, 4});
+    value.set_requires_grad(true);
+    CHECK_THROWS_WITH_AS(ops::lerp_(part, value, 0.5),
+                         doctest::Contains("lerp_: the source of shape [2] requires grad"),
+                         AutogradError);
+    const autograd::NoGradGuard no_grad;
+    ops::lerp_(part, value, 1);
+    CHECK(buffer.to_vector() == std::vector<double>{1, 6, 9, 4});
+    CHECK_THROWS_WITH_AS(ops::lerp_(part, Tensor::zeros({2}, DType::Float16), 1),
+                         doctest::Contains("lerp_: dtypes"), DTypeError);
+  }
+
   TEST_CASE("an in-place write is noticed by the backward that needs the old value") {
     Tensor x = Tensor::of({1, 2});
     x.set_requires_grad(true);
@@ -39,7 +72,8 @@ TEST_SUITE("runtime/ops/inplace") {
     const Tensor y = ops::sum(ops::multiply(x, factor));
     for (const auto& write : std::vector<std::function<void()>>{
              [&] { ops::fill_(factor, 0); }, [&] { ops::scale_(factor, 2); },
-             [&] { ops::add_(factor, factor); }, [&] { ops::copy_(factor, factor); }}) {
+             [&] { ops::add_(factor, factor); }, [&] { ops::copy_(factor, factor); },
+             [&] { ops::lerp_(factor, factor, 0.5); }}) {
       const auto version = factor.storage()->version();
       write();
       CHECK(factor.storage()->version() == version + 1);

@@ -78,13 +78,49 @@ TEST_SUITE("runtime/ops/linear_cross_entropy") {
     }
   }
 
+  TEST_CASE("label smoothing and z-loss of the head are those of cross_entropy, in both forms") {
+    for (const std::int64_t tokens : {1, 300}) {
+      const Tensor targets = some_targets({tokens}, 37);
+      const Tensor hidden_values = random_tensor({tokens, 13}, 1);
+      const Tensor weight_values = random_tensor({37, 13}, 2);
+      for (const auto& [smoothing, z_loss] : {std::pair(0.1, 0.0), std::pair(0.2, 0.03)}) {
+        const Tensor hidden = hidden_values.detach().set_requires_grad(true);
+        const Tensor weight = weight_values.detach().set_requires_grad(true);
+        const Tensor composed = ops::cross_entropy(
+            ops::linear(hidden, weight), targets,
+            {.reduction = Reduction::Sum, .label_smoothing = smoothing, .z_loss = z_loss});
+        autograd::backward(composed);
+        for (const HeadForm form : {HeadForm::Recompute, HeadForm::GradientInForward}) {
+          CAPTURE(static_cast<int>(form));
+          const Tensor x = hidden_values.detach().set_requires_grad(true);
+          const Tensor w = weight_values.detach().set_requires_grad(true);
+          const Tensor loss = ops::linear_cross_entropy(
+              x, w, targets, {.label_smoothing = smoothing, .z_loss = z_loss, .form = form});
+          autograd::backward(loss);
+          CHECK(loss.item() == doctest::Approx(composed.item()).epsilon(1e-12));
+          CHECK(worst_difference(x.grad(), hidden.grad().to_vector()) <= 1e-12);
+          CHECK(worst_difference(w.grad(), weight.grad().to_vector()) <= 1e-12);
+        }
+      }
+    }
+    CHECK_THROWS_WITH_AS(
+        ops::linear_cross_entropy(Tensor::zeros({2, 3}), Tensor::zeros({5, 3}),
+                                  Tensor::zeros({2}, DType::Int64), {.label_smoothing = 1}),
+        doctest::Contains("linear_cross_entropy: label_smoothing must be in [0, 1), got 1"),
+        ConfigError);
+  }
+
   TEST_CASE("the gradient of linear_cross_entropy matches finite differences") {
     const Tensor targets = some_targets({2, 3}, 7);
-    check_gradient(
-        [&](const std::vector<Tensor>& inputs) {
-          return ops::linear_cross_entropy(inputs[0], inputs[1], targets, {.loss_scale = 0.3});
-        },
-        {random_tensor({2, 3, 5}, 1), random_tensor({7, 5}, 2)});
+    for (const double extra : {0.0, 0.2}) {
+      check_gradient(
+          [&](const std::vector<Tensor>& inputs) {
+            return ops::linear_cross_entropy(
+                inputs[0], inputs[1], targets,
+                {.loss_scale = 0.3, .label_smoothing = extra, .z_loss = extra});
+          },
+          {random_tensor({2, 3, 5}, 1), random_tensor({7, 5}, 2)});
+    }
   }
 
   TEST_CASE("the weight's gradient goes to its slot: the first write replaces, later ones add") {

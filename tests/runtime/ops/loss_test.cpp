@@ -29,8 +29,15 @@ struct Values {
   std::vector<double> dlogits;
 };
 
-// The sum of -log softmax(logits)[target] and its gradient, by the formula.
-Values by_formula(const Tensor& logits, const Tensor& targets, double factor) {
+struct Extras {
+  double label_smoothing = 0;
+  double z_loss = 0;
+};
+
+// The sum of the tokens' losses and its gradient, by the formula: the cross entropy with the
+// smoothed distribution, one class after another, and the square of the log-sum-exp.
+Values by_formula(const Tensor& logits, const Tensor& targets, double factor,
+                  const Extras& extras = {}) {
   const std::vector<double> x = logits.to_vector();
   const auto classes = static_cast<std::size_t>(logits.size(-1));
   Values values;
@@ -48,11 +55,15 @@ Values by_formula(const Tensor& logits, const Tensor& targets, double factor) {
     }
     const double log_sum = largest + std::log(sum);
     const auto chosen = row * classes + static_cast<std::size_t>(target);
-    values.loss += factor * (log_sum - x[chosen]);
-    for (std::size_t i = 0; i < classes; ++i) {
-      values.dlogits[row * classes + i] = factor * std::exp(x[row * classes + i] - log_sum);
+    values.loss += factor * extras.z_loss * log_sum * log_sum;
+    for (std::size_t i = row * classes; i < (row + 1) * classes; ++i) {
+      const double wanted = (i == chosen ? 1 - extras.label_smoothing : 0) +
+                            extras.label_smoothing / static_cast<double>(classes);
+      const double probability = std::exp(x[i] - log_sum);
+      values.loss += wanted == 0 ? 0 : factor * wanted * (log_sum - x[i]);
+      values.dlogits[i] =
+          factor * (probability - wanted + 2 * extras.z_loss * log_sum * probability);
     }
-    values.dlogits[chosen] -= factor;
   }
   return values;
 }
@@ -85,6 +96,52 @@ TEST_SUITE("runtime/ops/loss") {
         }
       }
     }
+  }
+
+  TEST_CASE("label smoothing and z-loss follow the formula, in every variant and dtype") {
+    struct Case {
+      DType dtype;
+      double tolerance;
+    };
+    testing::for_each_isa([] {
+      for (const auto& [dtype, tolerance] :
+           {Case{DType::Float64, 1e-13}, Case{DType::Float32, 4e-6}, Case{DType::BFloat16, 8e-3}}) {
+        for (const std::int64_t classes : {1, 2, 17, 1024, 1031}) {
+          for (const Extras& extras : {Extras{0.1, 0}, Extras{0, 0.01}, Extras{0.3, 0.02}}) {
+            CAPTURE(name_of(dtype));
+            CAPTURE(classes);
+            CAPTURE(extras.label_smoothing);
+            CAPTURE(extras.z_loss);
+            const Tensor logits =
+                random_tensor({7, classes}, 1, 9.0, dtype).set_requires_grad(true);
+            const Tensor targets = some_targets({7}, classes);
+            const Tensor loss = ops::cross_entropy(logits, targets,
+                                                   {.reduction = Reduction::Sum,
+                                                    .label_smoothing = extras.label_smoothing,
+                                                    .z_loss = extras.z_loss});
+            autograd::backward(loss);
+            const Values expected = by_formula(logits, targets, 1, extras);
+            CHECK(loss.item() ==
+                  doctest::Approx(expected.loss).epsilon(dtype == DType::Float64 ? 1e-13 : 2e-6));
+            CHECK(worst_difference(logits.grad(), expected.dlogits) <= tolerance);
+          }
+        }
+      }
+    });
+  }
+
+  TEST_CASE(
+      "smoothed and z-losses count for nothing where targets are ignored, means divide them") {
+    const ops::CrossEntropyOptions options{.label_smoothing = 0.2, .z_loss = 0.1};
+    const Tensor logits = random_tensor({2, 4, 5}, 1).set_requires_grad(true);
+    const Tensor targets = some_targets({2, 4}, 5);  // 1 of 8 is ignored
+    const Tensor loss = ops::cross_entropy(logits, targets, options);
+    autograd::backward(loss);
+    const Values expected = by_formula(logits, targets, 1.0 / 7, {0.2, 0.1});
+    CHECK(loss.item() == doctest::Approx(expected.loss).epsilon(1e-13));
+    CHECK(worst_difference(logits.grad(), expected.dlogits) < 1e-15);
+    check_gradient([&](const Tensor& x) { return ops::cross_entropy(x, targets, options); },
+                   random_tensor({2, 4, 5}, 3, 3.0));
   }
 
   TEST_CASE("the mean is over the targets that count") {
@@ -135,7 +192,9 @@ TEST_SUITE("runtime/ops/loss") {
           random_tensor({523, 37}, 1, 1.0, DType::Float32).set_requires_grad(true);
       const Tensor loss = ops::cross_entropy(logits, some_targets({523}, 37));
       autograd::backward(loss);
-      return std::vector<Tensor>{loss.detach(), logits.grad()};
+      const Tensor with_all = ops::cross_entropy(logits.detach(), some_targets({523}, 37),
+                                                 {.label_smoothing = 0.1, .z_loss = 0.01});
+      return std::vector<Tensor>{loss.detach(), logits.grad(), with_all};
     });
   }
 
@@ -179,6 +238,15 @@ TEST_SUITE("runtime/ops/loss") {
         doctest::Contains(
             "cross_entropy: targets of shape [2, 4] do not fit an input of shape [2, 3, 5]"),
         ShapeError);
+    for (const double smoothing : {-0.1, 1.0, std::nan("")}) {
+      CHECK_THROWS_WITH_AS(
+          ops::cross_entropy(logits, targets_with(0), {.label_smoothing = smoothing}),
+          doctest::Contains("cross_entropy: label_smoothing must be in [0, 1), got"), ConfigError);
+    }
+    CHECK_THROWS_WITH_AS(
+        ops::cross_entropy(logits, targets_with(0), {.z_loss = -1}),
+        doctest::Contains("cross_entropy: z_loss must be finite and not negative, got -1"),
+        ConfigError);
     CHECK_THROWS_WITH_AS(ops::cross_entropy(logits, Tensor::zeros({2, 3}, DType::Int32)),
                          doctest::Contains("cross_entropy: targets must be int64, got int32"),
                          DTypeError);

@@ -45,6 +45,24 @@ std::vector<double> normalized(const Tensor& x) {
   return result;
 }
 
+// x / sqrt(mean(x^2) + eps) row by row.
+std::vector<double> by_rms(const Tensor& x) {
+  const std::int64_t width = x.size(-1);
+  std::vector<double> result;
+  for (std::int64_t row = 0; width > 0 && row < x.numel() / width; ++row) {
+    long double squares = 0;
+    for (std::int64_t i = 0; i < width; ++i) {
+      const long double value = x.item(row * width + i);
+      squares += value * value;
+    }
+    for (std::int64_t i = 0; i < width; ++i) {
+      result.push_back(
+          static_cast<double>(x.item(row * width + i) / std::sqrt(squares / width + kEps)));
+    }
+  }
+  return result;
+}
+
 std::vector<double> affine(std::vector<double> values, const Tensor& weight, const Tensor& bias) {
   const std::int64_t width = weight.numel();
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -114,6 +132,91 @@ TEST_SUITE("runtime/ops/norm") {
                          doctest::Contains("add_layer_norm: x of shape [2, 3] and residual of "
                                            "shape [3]"),
                          ShapeError);
+  }
+
+  TEST_CASE_TEMPLATE("rms_norm equals its definition", T, float, double, bfloat16) {
+    constexpr DType kDType = kDTypeOf<T>;
+    for_each_isa([] {
+      const double tolerance = testing::tolerance_of(kDType) * 4;
+      for (const Shape& shape : {Shape{0}, Shape{1}, Shape{17}, Shape{3, 0}, Shape{0, 3},
+                                 Shape{2, 3, 5}, Shape{5, 67}, Shape{2, 2053}}) {
+        CAPTURE(fmt::format("{}", shape));
+        const Tensor x = random_tensor(shape, 1, 3, kDType);
+        const Tensor weight = random_tensor({shape.back()}, 2, 1, kDType);
+        expect_close(ops::rms_norm(x, weight, kEps), affine(by_rms(x), weight, {}), tolerance);
+      }
+      const Tensor x = testing::column_major(random_tensor({7, 13}, 4, 3, kDType));
+      const Tensor weight = random_tensor({13}, 2, 1, kDType);
+      expect_close(ops::rms_norm(x, weight, kEps), affine(by_rms(x), weight, {}), tolerance);
+    });
+    // Rows of nothing but zeros stay so.
+    const Tensor zeros = Tensor::zeros({2, 3}, kDType);
+    CHECK(ops::rms_norm(zeros, Tensor::full({3}, 1, kDType), kEps).to_vector() ==
+          zeros.to_vector());
+  }
+
+  TEST_CASE("add_rms_norm gives the bits of add and rms_norm, with their gradients") {
+    for_each_isa([] {
+      for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+        for (const Shape& shape : {Shape{3, 5, 37}, Shape{0, 7}, Shape{1}}) {
+          const Tensor x = random_tensor(shape, 1, 1, dtype);
+          const Tensor residual = random_tensor(shape, 2, 1, dtype);
+          const Tensor weight = random_tensor({shape.back()}, 3, 1, dtype);
+          const auto [sum, normed] = ops::add_rms_norm(x, residual, weight, kEps);
+          CHECK(sum.to_vector() == ops::add(x, residual).to_vector());
+          CHECK(normed.to_vector() == ops::rms_norm(sum, weight, kEps).to_vector());
+        }
+      }
+    });
+    for (const bool both : {false, true}) {
+      testing::check_gradient(
+          [both](const std::vector<Tensor>& in) {
+            const auto [sum, normed] =
+                ops::add_rms_norm(ops::transpose(in[0], 0, 1), in[1], in[2], kEps);
+            return both ? ops::add(sum, normed) : normed;
+          },
+          {random_tensor({4, 3}, 1), random_tensor({3, 4}, 2), random_tensor({4}, 3)});
+    }
+    CHECK_THROWS_WITH_AS(
+        ops::add_rms_norm(Tensor::zeros({2, 3}), Tensor::zeros({3}), Tensor::zeros({3}), kEps),
+        doctest::Contains("add_rms_norm: x of shape [2, 3] and residual of shape [3]"), ShapeError);
+  }
+
+  TEST_CASE("gradients of rms_norm match finite differences") {
+    for (const Shape& shape : {Shape{3}, Shape{4, 5}, Shape{2, 3, 17}, Shape{0, 3}}) {
+      testing::check_gradient(
+          [](const std::vector<Tensor>& in) { return ops::rms_norm(in[0], in[1], kEps); },
+          {random_tensor(shape, 5), random_tensor({shape.back()}, 6)});
+    }
+    testing::check_gradient(
+        [](const std::vector<Tensor>& in) {
+          return ops::rms_norm(ops::transpose(in[0], 0, 1), in[1], kEps);
+        },
+        {random_tensor({5, 4}, 8), random_tensor({5}, 9)});
+  }
+
+  TEST_CASE_TEMPLATE("the weight gradient of rms_norm goes into its float32 slot", T, float,
+                     bfloat16) {
+    for_each_isa([] {
+      Tensor weight = random_tensor({523}, 1, 1, kDTypeOf<T>);
+      const Tensor dweight = Tensor::full({523}, 99);
+      give_slot(weight, dweight);
+      const Tensor x = random_tensor({301, 523}, 3, 2, kDTypeOf<T>);
+      const Tensor dy = random_tensor({301, 523}, 4, 1, kDTypeOf<T>);
+      const std::vector<double> n = by_rms(x);
+      std::vector<double> expected(523);
+      for (std::size_t i = 0; i < n.size(); ++i) {
+        expected[i % 523] += dy.item(static_cast<std::int64_t>(i)) * n[i];
+      }
+      for (const double times : {1.0, 2.0}) {
+        autograd::backward(ops::rms_norm(x, weight, kEps), {.grad_output = dy});
+        for (std::int64_t i = 0; i < 523; ++i) {
+          CHECK(dweight.item(i) == doctest::Approx(times * expected[static_cast<std::size_t>(i)])
+                                       .epsilon(1e-4)
+                                       .scale(1));
+        }
+      }
+    });
   }
 
   TEST_CASE("a mean far from 0 costs no accuracy in the variance") {
@@ -188,6 +291,22 @@ TEST_SUITE("runtime/ops/norm") {
     CHECK(weight.grad().defined());
   }
 
+  TEST_CASE("the bits of rms_norm do not depend on threads, its bytes not on the device") {
+    testing::check_same_bits([] {
+      Tensor x = random_tensor({517, 261}, 8, 5, DType::Float32).set_requires_grad(true);
+      Tensor weight = random_tensor({261}, 9, 1, DType::Float32).set_requires_grad(true);
+      const Tensor y = ops::rms_norm(x, weight, kEps);
+      autograd::backward(y, {.grad_output = random_tensor(x.shape(), 11, 1, DType::Float32)});
+      return std::vector{y, x.grad(), weight.grad()};
+    });
+    testing::check_same_memory([](Device device) {
+      Tensor x = Tensor::full({333, 17}, 1, DType::BFloat16, device).set_requires_grad(true);
+      Tensor weight = Tensor::full({17}, 1, DType::BFloat16, device).set_requires_grad(true);
+      const auto [sum, normed] = ops::add_rms_norm(x, x, weight, kEps);
+      autograd::backward(ops::sum(ops::add(sum, ops::rms_norm(normed, weight, kEps))));
+    });
+  }
+
   TEST_CASE("the bits of layer_norm do not depend on threads or runs") {
     testing::check_same_bits([] {
       Tensor x = random_tensor({517, 261}, 8, 5, DType::Float32);
@@ -234,6 +353,11 @@ TEST_SUITE("runtime/ops/norm") {
     CHECK_THROWS_WITH_AS(
         ops::layer_norm(x, Tensor::zeros({3}, DType::Float32, Device::meta()), {}, kEps),
         doctest::Contains("layer_norm: devices cpu and meta differ"), DeviceError);
+    CHECK_THROWS_WITH_AS(
+        ops::rms_norm(x, Tensor::zeros({2}), kEps),
+        doctest::Contains("rms_norm: weight of shape [2] does not fit x of [2, 3]"), ShapeError);
+    CHECK_THROWS_WITH_AS(ops::rms_norm(x, weight, -1),
+                         doctest::Contains("rms_norm: eps must be positive, got -1"), ConfigError);
     CHECK_THROWS_WITH_AS(ops::layer_norm(x, weight, {}, 0),
                          doctest::Contains("layer_norm: eps must be positive, got 0"), ConfigError);
   }
