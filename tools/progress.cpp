@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <utility>
 
@@ -11,8 +12,27 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenPrints{200};
+constexpr std::size_t kBarWidth = 24;
+
+// Of the terminal; it may change while work goes on.
+std::size_t columns_of_terminal() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
 }  // namespace
+
+std::string fit_line(const std::string& line, double share, std::size_t columns) {
+  // A line that fills the last column would wrap on some terminals, and could not be cleared.
+  const std::size_t room = columns > 0 ? columns - 1 : 0;
+  if (line.size() + kBarWidth + 3 > room) {
+    return line.substr(0, room);
+  }
+  const auto filled = static_cast<std::size_t>(
+      std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(kBarWidth)));
+  return fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(kBarWidth - filled, '.'),
+                     line);
+}
 
 std::string progress_line(const std::string& what, std::uint64_t done, std::uint64_t total,
                           double seconds, ProgressUnit unit) {
@@ -38,8 +58,14 @@ Progress::Progress(std::string what, std::uint64_t total, ProgressUnit unit)
       last_print_(start_) {}
 
 Progress::~Progress() {
-  if (is_terminal_) {
+  clear();
+}
+
+void Progress::clear() {
+  if (shown_) {
     std::fputs("\r\x1b[K", stderr);
+    shown_ = false;
+    last_print_ = {};  // what was cleared comes back at once, not to flicker
   }
 }
 
@@ -49,9 +75,13 @@ void Progress::update(std::uint64_t done) {
     return;
   }
   last_print_ = now;
+  shown_ = true;
   const std::chrono::duration<double> elapsed = now - start_;
   const std::string line = progress_line(what_, done, total_, elapsed.count(), unit_);
-  std::fputs(fmt::format("\r{}\x1b[K", line).c_str(), stderr);
+  const double share =
+      static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(total_, 1));
+  std::fputs(fmt::format("\r{}\x1b[K", fit_line(line, share, columns_of_terminal())).c_str(),
+             stderr);
 }
 
 }  // namespace fsdptrain::tools

@@ -10,7 +10,8 @@ namespace fsdptrain::tools {
 enum class ProgressUnit : std::uint8_t { Bytes, Turns };
 
 // A line on standard error that says how far long work has come and when it will be done, where
-// standard error is a terminal; elsewhere nothing. The line is gone when the work is.
+// standard error is a terminal; elsewhere nothing. The line fits the terminal, however narrow, and
+// is gone when the work is.
 class Progress {
  public:
   Progress(std::string what, std::uint64_t total, ProgressUnit unit = ProgressUnit::Bytes);
@@ -19,6 +20,8 @@ class Progress {
   ~Progress();
 
   void update(std::uint64_t done);
+  // Makes room for other lines; the next update() shows the progress again.
+  void clear();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -29,10 +32,15 @@ class Progress {
   bool is_terminal_;
   Clock::time_point start_;
   Clock::time_point last_print_;
+  bool shown_ = false;
 };
 
 // "prepare: 42 % of 100.0 MB, 210.5 MB/s, 0:01 left", or "bench: 3 of 10, 0:21 left"
 std::string progress_line(const std::string& what, std::uint64_t done, std::uint64_t total,
                           double seconds, ProgressUnit unit = ProgressUnit::Bytes);
+
+// What fits into `columns` of the line: all of it, behind a bar that is full at `share` 1 where
+// there is room for one. `line` is ASCII.
+std::string fit_line(const std::string& line, double share, std::size_t columns);
 
 }  // namespace fsdptrain::tools

@@ -9,19 +9,46 @@ namespace fsdptrain::tools {
 Command add_train_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("train", "Train a model by a configuration file");
   command->footer(
-      R"(Writes config.toml, metrics.jsonl and weights.safetensors to run.dir, which must be
-new or empty. SIGINT and SIGTERM end the run after the step or validation under way, with the
-weights written.
+      R"(Into run.dir, which must be new or empty, goes all that the run leaves behind:
+  config.toml              the configuration, defaults included: it gives the same run again
+  run.json                 program, command line, machine, data, and how the run ended
+  metrics.jsonl            one JSON object a line, every log.every steps and at each validation
+  samples.jsonl            what the model makes of eval.prompts at each validation
+  weights.safetensors      the weights at the end, for fsdptrain generate and for other tools
+  weights_ema.safetensors  their average, with train.ema_decay
 
-Examples:
-  fsdptrain train --config configs/quickstart.toml
-  fsdptrain train --config configs/quickstart.toml --set train.steps=100 --set run.dir=runs/short)");
-  const auto arguments = std::make_shared<ConfigArguments>();
-  arguments->add_to(*command);
+SIGINT (Ctrl-C) and SIGTERM end the run after the step or validation under way, with the
+weights written; a second one ends it at once, without them. Lines and samples that cannot
+be written (a full disk) are warned about once: the run goes on, writes its weights and
+ends with exit code 1. Weights that cannot be written are exit code 1, too; no file is ever
+half written.
+
+From a text to a sample of a trained model:
+  fsdptrain data prepare --text books/ --output books.tok
+  fsdptrain train --config configs/quickstart.toml --set data.tokens=books.tok
+  fsdptrain eval --run runs/quickstart --tokens books.tok
+  fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
+
+More examples:
+  fsdptrain train --config configs/quickstart.toml --set train.steps=100 --set run.dir=runs/short
+  fsdptrain train --config runs/short/config.toml --overwrite
+  fsdptrain train --config runs/short/config.toml --set run.dir=runs/longer \
+      --set model.init_from=runs/short/weights.safetensors
+  fsdptrain config --markdown    explains every key)");
+  struct Arguments {
+    ConfigArguments config;
+    bool overwrite = false;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  arguments->config.add_to(*command);
+  command->add_flag(
+      "--overwrite", arguments->overwrite,
+      "replace the run in run.dir: its files and no others, once all else is checked");
   return {command, [arguments] {
-            const Config config = load_config(arguments->file, arguments->overrides);
+            const Config config = load_config(arguments->config.file, arguments->config.overrides);
             require_key(config, "data.tokens");
-            return train(config);
+            return train(config, arguments->overwrite ? RunFolder::Existing::Overwrite
+                                                      : RunFolder::Existing::Refuse);
           }};
 }
 

@@ -48,7 +48,8 @@ TrainedModel TrainedModelArguments::load() const {
   }
   trained.info = read_weights_info(trained.path);
   trained.model = build_model(trained.info.config);
-  trained.parameters = build_parameters(*trained.model, trained.info.config);
+  trained.parameters = std::make_unique<nn::FlatParameters>(
+      *trained.model, parameter_options(trained.info.config, Device::cpu()));
   load_weights(trained.path, *trained.parameters);
   check_finite(trained.path, *trained.parameters);
   return trained;

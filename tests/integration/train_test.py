@@ -3,10 +3,17 @@
 Usage: train_test.py FSDPTRAIN SOURCE_DIR
 """
 
+import fcntl
 import json
+import os
+import pty
+import resource
+import select
 import signal
 import struct
 import subprocess
+import termios
+import time
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, CliTest, main
 
@@ -18,15 +25,38 @@ TINY = ["--set", "data.tokens=text.tok", "--set", "run.dir=run", "--set", "model
         "--set", "optimizer.lr=0.01", "--set", "log.every=5"]
 
 
+def limit_file_size(nbytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
+
+
+def tensors(path):
+    """The bytes of a safetensors file behind its header, which names the configuration."""
+    data = path.read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little"):]
+
+
 class Train(CliTest):
     def metrics(self, run="run"):
         lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
+    def record(self, run="run"):
+        return json.loads((self.folder / run / "run.json").read_text())
+
+    def start(self, *arguments, **options):
+        """Starts a run and waits for its first line."""
+        process = subprocess.Popen([FSDPTRAIN, "train", *TINY, *arguments], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        process.stdout.readline()
+        return process
+
     def test_a_run_leaves_config_metrics_and_weights(self):
         self.prepare(TEXT)
         output = self.check_done("train", *TINY, "--set", "eval.every=6")
-        self.assertRegex(output, r"(?m)^step +5/12  loss \d\.\d+  lr .* grad norm .* tok/s  left ")
+        self.assertRegex(output, r"(?m)^rate measured at start: \d+\.\d GFLOP/s of float32 "
+                         r"multiply-add; a token counts [\d.]+ MFLOP: 6 x weights .* seq_len$")
+        self.assertRegex(output, r"(?m)^step +5/12  loss \d\.\d+  lr .* grad norm .* tok/s  "
+                         r"\d+\.\d % of rate  memory \d+/\d+ MiB  left \d+:\d\d$")
         self.assertRegex(output, r"(?m)^step +12/12  validation loss \d\.\d+$")
         steps = [line["step"] for line in self.metrics() if "loss" in line]
         self.assertEqual(steps, [1, 5, 10, 12])
@@ -35,12 +65,27 @@ class Train(CliTest):
         validated = [line["step"] for line in self.metrics() if "validation_loss" in line]
         self.assertEqual(validated, [6, 12])
         names = sorted(path.name for path in (self.folder / "run").iterdir())
-        self.assertEqual(names, ["config.toml", "metrics.jsonl", "weights.safetensors"])
+        self.assertEqual(names, ["config.toml", "metrics.jsonl", "run.json", "weights.safetensors"])
+        record = self.record()
+        self.assertEqual((record["status"], record["exit_code"], record["steps"]), ("done", 0, 12))
+        self.assertEqual(record["command_line"][1:4], ["train", "--set", "data.tokens=text.tok"])
+        size = (self.folder / "text.tok").stat().st_size
+        self.assertEqual([(file["path"], file["bytes"], file["tokens"]) for file in record["data"]],
+                         [("text.tok", size, (size - 1024) // 2)])
+        for line in self.metrics():
+            self.assertEqual(line["attempt"], 1)
+            if "loss" in line:
+                # What the line says of itself fits together.
+                rate = record["machine"]["measured_flops_per_second"]
+                self.assertAlmostEqual(
+                    line["utilization"] / (line["tokens_per_second"] * record["flops_per_token"] / rate),
+                    1, places=9)
+                self.assertGreaterEqual(line["memory_peak_bytes"], line["memory_live_bytes"])
+                # Weights, gradients and two moments, float32.
+                self.assertGreater(line["memory_live_bytes"], 16 * record["parameters"])
         # The configuration that was written gives the same run.
         self.check_done("train", "--config", "run/config.toml", "--set", "run.dir=again")
-        weights = [(self.folder / run / "weights.safetensors").read_bytes() for run in ("run", "again")]
-        begin = [8 + int.from_bytes(data[:8], "little") for data in weights]
-        self.assertEqual(weights[0][begin[0]:], weights[1][begin[1]:])
+        self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("run", "again")])
 
     def test_generation_continues_the_prompt_and_is_repeatable(self):
         self.prepare(TEXT)
@@ -61,6 +106,85 @@ class Train(CliTest):
         self.write("run/metrics.jsonl", b"precious")
         self.check_error(REFUSED, "run.dir: run exists already: give another folder", "train", *TINY)
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), b"precious")
+        self.check_error(REFUSED, "run.dir: run is not the folder of a run", "train", *TINY,
+                         "--overwrite")
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), b"precious")
+
+    def test_overwrite_replaces_a_run_but_not_for_bad_input(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        files = {path: path.read_bytes() for path in (self.folder / "run").iterdir()}
+        self.write("bad.safetensors", b"no weights")
+        for wrong in ("data.tokens=none.tok", "model.vocab_size=100", "model.num_heads=3",
+                      "model.init_from=bad.safetensors", "model.init_from=run/weights.safetensors"):
+            result = self.run_cli("train", *TINY, "--overwrite", "--set", wrong)
+            self.assertEqual(result.returncode, REFUSED, result.stderr)
+            self.assertEqual({path: path.read_bytes() for path in (self.folder / "run").iterdir()},
+                             files)
+        self.write("run/notes.txt", b"mine")
+        self.check_done("train", *TINY, "--overwrite", "--set", "train.steps=5")
+        self.assertEqual([line["step"] for line in self.metrics()], [1, 5, 5])
+        self.assertEqual((self.folder / "run/notes.txt").read_bytes(), b"mine")
+
+    def test_a_run_that_goes_on_cannot_be_overwritten(self):
+        self.prepare(TEXT)
+        process = self.start("--set", "train.steps=100000000")
+        self.check_error(REFUSED, "run.dir: a run writes to run right now", "train", *TINY,
+                         "--overwrite")
+        process.kill()
+        process.communicate(timeout=60)
+        self.assertEqual(self.record()["status"], "running")
+        self.check_done("train", *TINY, "--overwrite")
+        self.assertEqual(self.record()["status"], "done")
+
+    def test_weights_of_another_run_are_where_training_begins(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        begin = ["--set", "model.init_from=run/weights.safetensors"]
+        # Without a step, what comes out is what went in.
+        self.check_done("train", *TINY, *begin, "--set", "run.dir=same", "--set", "train.steps=0")
+        self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("run", "same")])
+        self.check_done("train", *TINY, *begin, "--set", "run.dir=next", "--set", "run.seed=2")
+        self.assertLess(self.metrics("next")[0]["loss"], self.metrics()[0]["loss"] - 0.5)
+
+    def test_initial_weights_that_do_not_fit_are_listed_in_one_error(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        self.check_error(
+            REFUSED, "run/weights.safetensors: does not fit the model: wte.weight is float32 [257, 32], "
+            "not float32 [300, 32]; h.1.ln_1.weight is missing", "train", *TINY, "--set", "run.dir=next",
+            "--set", "model.init_from=run/weights.safetensors", "--set", "model.vocab_size=300",
+            "--set", "model.num_layers=2")
+        self.assertFalse((self.folder / "next").exists())
+
+    def test_samples_are_those_of_generate_and_leave_the_training_as_it_is(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY, "--set", "run.dir=plain", "--set", "eval.every=6",
+                        "--set", "model.dropout=0.1")
+        output = self.check_done(
+            "train", *TINY, "--set", "eval.every=6", "--set", "model.dropout=0.1", "--set",
+            'eval.prompts=["In the ", "\\u00E9"]', "--set", "eval.sample_tokens=20", "--set",
+            "eval.sample_temperature=1", "--set", "run.seed=1")
+        lines = [json.loads(line) for line in
+                 (self.folder / "run/samples.jsonl").read_text(encoding="utf-8").splitlines()]
+        self.assertEqual([(line["attempt"], line["step"], line["prompt"], line["seed"]) for line in lines],
+                         [(1, step, prompt, 1) for step in (6, 12) for prompt in ("In the ", "\u00e9")])
+        self.assertEqual(output.count("  sample "), 4)
+        for line in lines[2:]:
+            self.check_done("generate", "--run", "run", "--prompt", line["prompt"], "--tokens", "20",
+                            "--temperature", "1", "--seed", "1", "--output", "sample.txt")
+            text = (self.folder / "sample.txt").read_bytes()[len(line["prompt"].encode()):]
+            self.assertEqual(line["text"], text.decode(errors="replace"))
+        self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("plain", "run")])
+
+    def test_samples_need_byte_tokens(self):
+        tokens = self.prepare(TEXT)
+        data = bytearray(tokens.read_bytes())
+        data[40:44] = b"gpt2"
+        tokens.write_bytes(data)
+        self.check_error(REFUSED, 'eval.prompts: samples are of the tokenizer "byte" only', "train",
+                         *TINY, "--set", 'eval.prompts=["a"]')
+        self.assertFalse((self.folder / "run").exists())
 
     def test_input_that_cannot_be_used_leaves_no_run_behind(self):
         self.prepare(b"too short")
@@ -90,19 +214,30 @@ class Train(CliTest):
         self.assertRegex(result.stderr, r"train: step \d+ gave loss .*: lower optimizer\.lr")
         self.assertFalse((self.folder / "run/weights.safetensors").exists())
 
-    def test_a_full_disk_while_writing_metrics_is_named_and_leaves_whole_lines(self):
+    def test_metrics_and_samples_that_cannot_be_written_do_not_end_the_run(self):
         self.prepare(TEXT)
-        # The folder, the configuration and some lines fit; the rest does not.
-        command = " ".join(["train", *TINY, "--set", "run.dir=disk/run", "--set", "log.every=1",
-                            "--set", "train.steps=400"])
-        result = self.on_small_disk("12k", command + " >/dev/null; code=$?; cat disk/run/metrics.jsonl; (exit $code)")
+        # Weights of 16 KiB fit, 300 lines of metrics and of samples do not.
+        result = self.run_cli(
+            "train", *TINY, "--set", "model.embed_dim=8", "--set", "model.max_seq_len=8", "--set",
+            "train.seq_len=8", "--set", "log.every=1", "--set", "train.steps=300", "--set",
+            "eval.every=2", "--set", "eval.batches=1", "--set", 'eval.prompts=["' + 200 * "a" + '"]',
+            "--set", "eval.sample_tokens=1", preexec_fn=lambda: limit_file_size(32 << 10))
         self.assertEqual(result.returncode, FAILED, result.stderr)
-        self.assertRegex(result.stderr, r"fsdptrain: disk/run/metrics.jsonl: writing \d+ bytes at "
-                         r"offset \d+ failed: No space left on device; free space there")
-        lines = [line for line in result.stdout.splitlines() if not line.startswith("disk/")]
-        self.assertGreater(len(lines), 3)
-        for line in lines:
-            json.loads(line)
+        warnings = result.stderr.splitlines()
+        self.assertEqual(len(warnings), 3, result.stderr)
+        for name, warning in zip(("metrics", "samples"), sorted(warnings)[1:]):
+            self.assertRegex(warning, rf"\Awarning: run/{name}.jsonl: writing \d+ bytes at offset \d+ "
+                             r"failed: File too large; raise .*: the run goes on\Z")
+        self.assertIn("fsdptrain: run/metrics.jsonl and run/samples.jsonl could not be written in full "
+                      "during the run: run/weights.safetensors is complete", warnings[2])
+        for name in ("metrics", "samples"):
+            lines = (self.folder / f"run/{name}.jsonl").read_text().splitlines()
+            self.assertGreater(len(lines), 30)
+            for line in lines:
+                json.loads(line)
+        self.assertEqual(self.record()["status"], "failed")
+        self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output",
+                        "sample.txt")
 
     def test_a_full_disk_while_writing_weights_leaves_none(self):
         self.prepare(TEXT)
@@ -110,7 +245,8 @@ class Train(CliTest):
         result = self.on_small_disk("40k", command)
         self.assertEqual(result.returncode, FAILED, result.stderr)
         self.assertRegex(result.stderr, r"weights\.safetensors.*No space left on device")
-        self.assertEqual(result.stdout.split(), ["disk/run/config.toml", "disk/run/metrics.jsonl"])
+        self.assertEqual(result.stdout.split(), ["disk/run/config.toml", "disk/run/metrics.jsonl",
+                                                 "disk/run/run.json"])
 
     def test_a_signal_ends_the_run_after_the_step_with_weights_written(self):
         self.prepare(TEXT)
@@ -128,9 +264,65 @@ class Train(CliTest):
                 _, errors = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, 128 + number, errors)
                 self.assertIn(f"stopped by signal {int(number)} after step", errors)
-                self.assertTrue((self.folder / run / "weights.safetensors").exists())
+                record = self.record(run)
+                self.assertEqual((record["status"], record["exit_code"]), ("stopped", 128 + number))
+                self.assertEqual(record["steps"], self.metrics(run)[-1]["step"])
                 self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
                                 "--output", "sample.txt")
+
+    def test_a_second_signal_ends_the_run_at_once_within_a_step(self):
+        self.prepare(TEXT)
+        for numbers in ((signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)):
+            with self.subTest(numbers):
+                # One step that takes minutes.
+                process = self.start("--overwrite", "--set", "train.global_batch=200000")
+                process.stdout.readline()
+                time.sleep(0.5)
+                process.send_signal(numbers[0])
+                time.sleep(0.3)
+                self.assertIsNone(process.poll())
+                begin = time.monotonic()
+                process.send_signal(numbers[1])
+                _, errors = process.communicate(timeout=60)
+                self.assertLess(time.monotonic() - begin, 2)
+                self.assertEqual((process.returncode, errors), (128 + numbers[1], ""))
+                self.assertEqual(self.record()["status"], "running")
+                self.assertFalse((self.folder / "run/weights.safetensors").exists())
+
+    def test_an_ignored_signal_stays_ignored(self):
+        self.prepare(TEXT)
+        process = self.start("--set", "train.steps=50",
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, errors), (DONE, ""))
+
+    def test_a_terminal_shows_progress_that_fits_and_goes_away(self):
+        self.prepare(TEXT)
+        for columns, expected in ((100, "] train: "), (30, "train: "), (5, "trai")):
+            with self.subTest(columns):
+                main_end, process_end = pty.openpty()
+                fcntl.ioctl(process_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+                result = subprocess.run(
+                    [FSDPTRAIN, "train", *TINY, "--overwrite", "--set", "train.steps=300", "--set",
+                     "log.every=50"], cwd=self.folder, stderr=process_end, stdout=subprocess.PIPE,
+                    timeout=60, check=False)
+                os.close(process_end)
+                shown = b""
+                while select.select([main_end], [], [], 0)[0]:
+                    try:
+                        shown += os.read(main_end, 65536)
+                    except OSError:
+                        break
+                os.close(main_end)
+                self.assertEqual(result.returncode, DONE)
+                self.assertNotIn(b"\r", result.stdout)
+                self.assertIn(expected, shown.decode())
+                self.assertTrue(shown.endswith(b"\r\x1b[K"), shown[-80:])
+                for line in shown.replace(b"\x1b[K", b"").split(b"\r"):
+                    self.assertLess(len(line), columns)
 
     def test_a_signal_during_validation_ends_the_run_behind_it(self):
         # After the only step comes a long validation, and nothing behind it.
@@ -161,8 +353,8 @@ class Train(CliTest):
         self.assertEqual(result.returncode, FAILED, result.stderr)
         self.assertRegex(result.stderr, r"\Awarning: standard output cannot be written: No space left "
                          r"on device.*: the run goes on: see run/metrics.jsonl\n"
-                         r"fsdptrain: standard output could not be written during the run: metrics "
-                         r"and run/weights.safetensors are complete.*\n\Z")
+                         r"fsdptrain: standard output could not be written in full during the run: "
+                         r"run/weights.safetensors is complete.*\n\Z")
         self.assertEqual([line["step"] for line in self.metrics() if "loss" in line], [1, 5, 10, 12])
         self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output",
                         "sample.txt")

@@ -23,6 +23,21 @@ TEST_CASE("turns are counted, not measured") {
   CHECK(progress_line("bench", 3, 10, 9, ProgressUnit::Turns) == "bench: 3 of 10, 0:21 left");
 }
 
+TEST_CASE("a wide terminal gets a bar, a narrow one what fits of the line") {
+  const std::string line = "train: 3 of 10, 0:21 left";
+  CHECK(fit_line(line, 0.5, 80) == "[############............] " + line);
+  CHECK(fit_line(line, 0, 80) == "[........................] " + line);
+  CHECK(fit_line(line, 1, 80) == "[########################] " + line);
+  // Bar, brackets, space and line, and the last column free: 53 columns.
+  CHECK(fit_line(line, 0.5, 53).size() == 52);
+  CHECK(fit_line(line, 0.5, 52) == line);
+  CHECK(fit_line(line, 0.5, 26) == line);
+  CHECK(fit_line(line, 0.5, 25) == "train: 3 of 10, 0:21 lef");
+  CHECK(fit_line(line, 0.5, 1).empty());
+  CHECK(fit_line(line, 0.5, 0).empty());
+  CHECK(fit_line(line, 7, 80) == fit_line(line, 1, 80));
+}
+
 TEST_SUITE_END();
 
 }  // namespace

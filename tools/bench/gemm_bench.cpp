@@ -4,9 +4,9 @@
 
 #include "runtime/base/rank_context.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/fma_roof.h"
 #include "tools/bench/products.h"
 #include "tools/bench/timing.h"
+#include "tools/machine/fma_roof.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -14,11 +14,11 @@
 #include "runtime/ops/rotary.h"
 #include "runtime/tensor/tensor.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/fma_roof.h"
 #include "tools/bench/memory_work.h"
 #include "tools/bench/pool_cost.h"
 #include "tools/bench/step_model.h"
 #include "tools/bench/timing.h"
+#include "tools/machine/fma_roof.h"
 
 namespace fsdptrain::tools {
 namespace {

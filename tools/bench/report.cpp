@@ -4,14 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "tools/build_info.h"
+#include "tools/machine/host.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -98,19 +97,6 @@ std::string to_table(const Report& report) {
 
 void print_report(const Report& report, bool json) {
   std::fputs((json ? to_json(report) + "\n" : to_table(report)).c_str(), stdout);
-}
-
-std::string machine_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) {
-      model = line.substr(colon + 2);
-      break;
-    }
-  }
-  return fmt::format("{}, {} processors", model, std::thread::hardware_concurrency());
 }
 
 }  // namespace fsdptrain::tools

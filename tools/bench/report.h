@@ -41,7 +41,4 @@ std::string to_table(const Report& report);
 // Prints one or the other on standard output.
 void print_report(const Report& report, bool json);
 
-// "AMD EPYC 7B13, 2 processors" from /proc/cpuinfo.
-std::string machine_name();
-
 }  // namespace fsdptrain::tools

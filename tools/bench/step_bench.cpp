@@ -6,13 +6,13 @@
 #include "runtime/base/kernel_profile.h"
 #include "runtime/base/rank_context.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/fma_roof.h"
 #include "tools/bench/pool_cost.h"
 #include "tools/bench/process_memory.h"
 #include "tools/bench/products.h"
 #include "tools/bench/step_model.h"
 #include "tools/bench/step_parts.h"
 #include "tools/bench/timing.h"
+#include "tools/machine/fma_roof.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -1,6 +1,7 @@
 #include "tools/bench/timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "runtime/base/error.h"

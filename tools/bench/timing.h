@@ -1,9 +1,10 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "tools/stopwatch.h"
 
 // Times of things that are compared, taken in turns: a machine that changes its speed meanwhile
 // changes it for all of them.
@@ -13,16 +14,6 @@ namespace fsdptrain::tools {
 double median(std::vector<double> samples);
 // (largest - smallest) / median
 double spread(const std::vector<double>& samples);
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 struct Contestant {
   std::string name;

@@ -1,5 +1,7 @@
 #include "tools/train/datasets.h"
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 
 namespace fsdptrain::tools {
@@ -46,6 +48,22 @@ std::uint64_t Datasets::num_validation_tokens() const {
     num_tokens += dataset->range().size();
   }
   return num_tokens;
+}
+
+std::vector<const data::TokenSource*> Datasets::sources() const {
+  std::vector<const data::TokenSource*> sources;
+  const auto add = [&sources](const data::TokenDataset& dataset) {
+    if (std::ranges::find(sources, &dataset.source()) == sources.end()) {
+      sources.push_back(&dataset.source());
+    }
+  };
+  for (const data::WeightedDataset& source : training) {
+    add(*source.dataset);
+  }
+  for (const auto& dataset : validation) {
+    add(*dataset);
+  }
+  return sources;
 }
 
 Datasets open_datasets(const Config& config) {

@@ -22,6 +22,8 @@ struct Datasets {
   const data::Vocabulary& vocabulary() const;
   std::uint64_t num_training_tokens() const;
   std::uint64_t num_validation_tokens() const;
+  // Each source once.
+  std::vector<const data::TokenSource*> sources() const;
 };
 
 // Opens all files; nothing is read but headers. DataError for a file that is wrong, ConfigError

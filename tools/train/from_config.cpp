@@ -150,11 +150,13 @@ optim::LrSchedule build_schedule(const Config& config) {
   optim::LrSchedule schedule;
   schedule.curve = config.schedule.name == "constant" ? optim::LrSchedule::Curve::Constant
                    : config.schedule.name == "linear" ? optim::LrSchedule::Curve::Linear
+                   : config.schedule.name == "wsd"    ? optim::LrSchedule::Curve::Wsd
                                                       : optim::LrSchedule::Curve::Cosine;
   schedule.peak = config.optimizer.lr;
   schedule.warmup_steps = config.schedule.warmup_steps;
   schedule.total_steps = config.train.steps;
   schedule.final_fraction = config.schedule.final_lr_fraction;
+  schedule.decay_fraction = config.schedule.decay_fraction;
   return schedule;
 }
 

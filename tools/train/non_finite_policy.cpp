@@ -6,7 +6,6 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/base/log.h"
 #include "tools/train/non_finite.h"
 
 namespace fsdptrain::tools {
@@ -59,17 +58,17 @@ nlohmann::ordered_json event_line(const NonFiniteStep& step, const std::optional
 
 }  // namespace
 
-void NonFinitePolicy::react(const NonFiniteStep& step, MetricsWriter& metrics,
+void NonFinitePolicy::react(const NonFiniteStep& step, Reporter& reporter,
                             const std::function<void()>& save_weights) {
   const std::string bad = bad_parameter(step.parameters);
   const bool stops = !skips_ || !bad.empty() || ++skipped_in_a_row_ >= limit_;
   const std::optional<NonFinite> found =
       locate_non_finite(step.train_step, step.micro_batches, step.number);
-  metrics.write(event_line(step, found, stops).dump());
+  reporter.event(event_line(step, found, stops));
   const std::string text = in_words(step, found);
   if (!stops) {
-    log_warning("{}: no update; {} of at most {} skipped in a row", text, skipped_in_a_row_,
-                limit_);
+    reporter.warning(fmt::format("{}: no update; {} of at most {} skipped in a row", text,
+                                 skipped_in_a_row_, limit_));
     return;
   }
   check(bad.empty(),

@@ -7,7 +7,7 @@
 #include "runtime/data/loader.h"
 #include "runtime/nn/flat_parameters.h"
 #include "tools/config.h"
-#include "tools/train/metrics.h"
+#include "tools/train/reporter.h"
 #include "tools/train/train_step.h"
 
 namespace fsdptrain::tools {
@@ -32,11 +32,11 @@ class NonFinitePolicy {
   // A step that was finite, and has its update.
   void passed() { skipped_in_a_row_ = 0; }
 
-  // Locates the value, writes an event line to the metrics, and returns if the run goes on without
-  // the step's update. Error if it is to end, or if the weights themselves are not finite; before
-  // it, and only for weights that are finite, `save_weights` runs: they are those from before the
-  // step.
-  void react(const NonFiniteStep& step, MetricsWriter& metrics,
+  // Locates the value, writes an event line to metrics.jsonl, and returns if the run goes on
+  // without the step's update. Error if it is to end, or if the weights themselves are not finite;
+  // before it, and only for weights that are finite, `save_weights` runs: they are those from
+  // before the step.
+  void react(const NonFiniteStep& step, Reporter& reporter,
              const std::function<void()>& save_weights);
 
  private:

@@ -1,29 +1,52 @@
 #pragma once
 
 #include <filesystem>
+#include <utility>
 
 #include "tools/config.h"
 
 namespace fsdptrain::tools {
 
-// What a run leaves behind: <run.dir>/config.toml, metrics.jsonl and weights.safetensors.
+// The folder of one run, run.dir, and the names of what the run leaves in it (docs/formats.md).
+// While a run holds it, no other run can have it. Moves; not copied.
 class RunFolder {
  public:
-  // ConfigError if run.dir exists and is not an empty folder.
-  static void refuse_existing(const Config& config);
-  // Makes the folder and writes the resolved configuration; ConfigError as above, also for all but
-  // one of several callers at the same time.
-  static RunFolder create(const Config& config);
-  // Of an earlier run; DataError if it holds no weights.
+  // What a folder that holds a run may meet: another run refuses it, or replaces it.
+  enum class Existing { Refuse, Overwrite };
+
+  // ConfigError if create() would refuse run.dir as it is now, or remove model.init_from; changes
+  // nothing.
+  static void check_free(const Config& config, Existing existing);
+  // Makes the folder, or takes an empty one; with Overwrite, takes one whose run.json is that of a
+  // run, and removes the files of that run and nothing else. Writes the resolved configuration.
+  // ConfigError for any other folder, one that a run writes to right now, and for all but one of
+  // several callers at the same time.
+  static RunFolder create(const Config& config, Existing existing);
+  // Of an earlier run, to read; DataError if it holds no weights.
   static RunFolder open(const std::filesystem::path& dir);
 
+  RunFolder(RunFolder&& other) noexcept;
+  RunFolder& operator=(RunFolder&&) = delete;
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder();
+
+  std::filesystem::path record() const { return dir_ / "run.json"; }
   std::filesystem::path metrics() const { return dir_ / "metrics.jsonl"; }
+  std::filesystem::path samples() const { return dir_ / "samples.jsonl"; }
   std::filesystem::path weights() const { return dir_ / "weights.safetensors"; }
+  std::filesystem::path average_weights() const { return dir_ / "weights_ema.safetensors"; }
 
  private:
-  explicit RunFolder(std::filesystem::path dir) : dir_(std::move(dir)) {}
+  RunFolder(std::filesystem::path dir, int lock) : dir_(std::move(dir)), lock_(lock) {}
+  std::filesystem::path config() const { return dir_ / "config.toml"; }
+  // ConfigError unless the folder is empty, or that of a run that may be replaced: true then.
+  bool check_contents(Existing existing) const;
+  void remove_run() const;
 
   std::filesystem::path dir_;
+  // A descriptor of the folder, locked; -1 where it is only read.
+  int lock_;
 };
 
 }  // namespace fsdptrain::tools

@@ -1,79 +1,82 @@
 #include "tools/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
+#include <exception>
 #include <fmt/format.h>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/log.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
 #include "tools/exit_code.h"
-#include "tools/standard_output.h"
+#include "tools/machine/fma_roof.h"
 #include "tools/stop_signals.h"
+#include "tools/stopwatch.h"
+#include "tools/train/datasets.h"
+#include "tools/train/evaluation.h"
+#include "tools/train/flops.h"
 #include "tools/train/from_config.h"
-#include "tools/train/metrics.h"
 #include "tools/train/non_finite_policy.h"
-#include "tools/train/run_folder.h"
+#include "tools/train/reporter.h"
+#include "tools/train/run_record.h"
+#include "tools/train/samples.h"
 #include "tools/train/train_step.h"
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr double kSecondsToMeasureRate = 0.2;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+// For run.json.
+std::vector<DataFile> describe(const Datasets& datasets) {
+  std::vector<DataFile> files;
+  for (const data::TokenSource* source : datasets.sources()) {
+    for (const auto& file : source->files()) {
+      const File bytes = File::open_for_reading(file->path());
+      files.push_back({.path = file->path().string(),
+                       .nbytes = bytes.size(),
+                       .num_tokens = file->num_tokens(),
+                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
+    }
+  }
+  return files;
 }
 
-std::string as_duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
-  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-std::shared_ptr<const data::TokenFile> open_tokens(const Config& config) {
-  auto file = std::make_shared<const data::TokenFile>(config.data.tokens.front());
-  check<ConfigError>(file->header().vocab_size <= config.model.vocab_size,
-                     "model.vocab_size: {} is less than the {} of {}: set it to that",
-                     config.model.vocab_size, file->header().vocab_size,
-                     config.data.tokens.front());
-  return file;
-}
-
-// The objects of one run, in the order in which they need each other.
+// The objects of one run, in the order in which they need each other: nothing that can refuse the
+// input comes behind the folder, which may replace an earlier run.
 class Trainer {
  public:
-  Trainer(const Config& config, StopSignals& signals);
+  Trainer(const Config& config, const StopSignals& signals, RunFolder::Existing existing);
 
+  // The exit code. Notes the end of the run, a failure too, in its record.
   int run();
 
  private:
   struct Interval {
-    Clock::time_point start = Clock::now();
+    Stopwatch stopwatch;
     std::int64_t steps = 0;
   };
 
-  // Prints a line. Where that fails the run goes on, since metrics.jsonl says the same, and fails
-  // at its end, with the weights written.
-  void print_line(const std::string& line);
+  // What else can be refused is checked, then the folder is made.
+  RunFolder checked_folder(RunFolder::Existing existing);
+  // Trains until the last step or a signal, and writes the weights; the signal, or 0.
+  int train_all();
   void train_one(std::int64_t step);
   void report(std::int64_t step, double loss, double grad_norm, double lr);
+  // Loss and samples.
   void validate(std::int64_t step);
+  void validation_loss(std::int64_t step);
+  void write_samples(std::int64_t step);
   void write_weights();
   void finish();
+  void note_failure(const std::exception& error);
 
   Config config_;
-  StopSignals& signals_;
-  std::shared_ptr<const data::TokenFile> file_;
-  data::TokenSplit split_;
-  std::shared_ptr<const data::TokenDataset> training_;
-  std::shared_ptr<const data::TokenDataset> validation_;
+  const StopSignals& signals_;
+  Datasets datasets_;
   data::Loader loader_;
   std::unique_ptr<models::Decoder> model_;
   nn::FlatParameters parameters_;
@@ -81,82 +84,118 @@ class Trainer {
   optim::LrSchedule schedule_;
   TrainStep step_;
   NonFinitePolicy non_finite_;
+  double flops_per_token_;
+  double measured_rate_;
   RunFolder folder_;
-  MetricsWriter metrics_;
-  Clock::time_point start_ = Clock::now();
+  RunRecord record_;
+  Reporter reporter_;
+  Stopwatch stopwatch_;
   Interval interval_;
-  bool prints_ = true;
+  std::int64_t steps_done_ = 0;
 };
 
-Trainer::Trainer(const Config& config, StopSignals& signals)
+Trainer::Trainer(const Config& config, const StopSignals& signals, RunFolder::Existing existing)
     : config_(config),
       signals_(signals),
-      file_(open_tokens(config)),
-      split_(data::split_tokens(file_->num_tokens(), config.data.validation_fraction)),
-      training_(std::make_shared<data::TokenDataset>(file_, config.train.seq_len, split_.train)),
-      validation_(split_.validation.size() == 0
-                      ? nullptr
-                      : std::make_shared<data::TokenDataset>(file_, config.train.seq_len,
-                                                             split_.validation)),
-      loader_(training_, {.seed = static_cast<std::uint64_t>(config.run.seed),
-                          .global_batch = config.train.global_batch,
-                          .micro_batch = config.train.micro_batch}),
+      datasets_(open_datasets(config)),
+      loader_(datasets_.training, {.seed = static_cast<std::uint64_t>(config.run.seed),
+                                   .global_batch = config.train.global_batch,
+                                   .micro_batch = config.train.micro_batch}),
       model_(build_model(config)),
-      parameters_(*model_, {.device = Device::cpu(),
-                            .compute_dtype = compute_dtype(config.train),
-                            .seed = static_cast<std::uint64_t>(config.run.seed)}),
+      parameters_(*model_, parameter_options(config, Device::cpu())),
       optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
       schedule_(build_schedule(config)),
       step_(*model_, parameters_, *optimizer_, Device::cpu(),
-            {.grad_clip = config.train.grad_clip}),
+            {.grad_clip = config.train.grad_clip,
+             .label_smoothing = config.train.label_smoothing,
+             .z_loss = config.train.z_loss}),
       non_finite_(config.train),
-      folder_(RunFolder::create(config)),
-      metrics_(folder_.metrics()) {
+      flops_per_token_(flops_per_token(config)),
+      measured_rate_(measure_fma_rate(kSecondsToMeasureRate)),
+      folder_(checked_folder(existing)),
+      record_(folder_.record(), {.data = describe(datasets_),
+                                 .num_parameters = parameters_.num_parameters(),
+                                 .flops_per_token = flops_per_token_,
+                                 .measured_rate = measured_rate_}),
+      reporter_(folder_, {.attempt = record_.attempt(),
+                          .steps = config.train.steps,
+                          .samples = !config.eval.prompts.empty()}) {
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
 }
 
-void Trainer::print_line(const std::string& line) {
-  if (!prints_) {
-    return;
+RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
+  check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
+  if (!config_.model.init_from.empty()) {
+    load_weights(config_.model.init_from, parameters_);
   }
-  try {
-    print_now(line + "\n");
-  } catch (const IoError& error) {
-    prints_ = false;
-    log_warning("{}: the run goes on: see {}", error.what(), folder_.metrics().string());
-  }
+  return RunFolder::create(config_, existing);
 }
 
 int Trainer::run() {
-  print_line(
+  try {
+    const int signal = train_all();
+    const int exit_code = static_cast<int>(ExitCode::Done) +
+                          (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+    if (signal == 0) {
+      reporter_.check_complete(folder_.weights().string());
+    }
+    record_.end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
+                 .exit_code = exit_code,
+                 .steps = steps_done_,
+                 .seconds = stopwatch_.seconds()});
+    return exit_code;
+  } catch (const std::exception& error) {
+    note_failure(error);
+    throw;
+  }
+}
+
+void Trainer::note_failure(const std::exception& error) {
+  try {
+    record_.end({.status = RunStatus::Failed,
+                 .exit_code = exit_code_of(error),
+                 .steps = steps_done_,
+                 .seconds = stopwatch_.seconds(),
+                 .error = error.what()});
+  } catch (const IoError& unwritten) {
+    // The failure itself says more than that it could not be noted.
+    reporter_.warning(unwritten.what());
+  }
+}
+
+int Trainer::train_all() {
+  reporter_.line(
       fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
                   "{} threads",
                   config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
-                  split_.train.size(), split_.validation.size(), name_of(current_context().isa()),
-                  current_context().pool().threads()));
-  start_ = Clock::now();
+                  datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
+                  name_of(current_context().isa()), current_context().pool().threads()));
+  reporter_.line(
+      fmt::format("rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
+                  "{:.4g} MFLOP: {}",
+                  measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
+  stopwatch_ = {};
   interval_ = {};
-  for (std::int64_t step = 0; step < config_.train.steps; ++step) {
+  while (steps_done_ < config_.train.steps && signals_.pending() == 0) {
+    const std::int64_t step = steps_done_;
     train_one(step);
-    int signal = signals_.pending();
-    const bool last = step + 1 == config_.train.steps;
-    const bool due = config_.eval.every > 0 && (step + 1) % config_.eval.every == 0;
-    if (signal == 0 && (last || due)) {
+    ++steps_done_;
+    reporter_.progress(steps_done_);
+    const bool last = steps_done_ == config_.train.steps;
+    const bool due = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
+    if (signals_.pending() == 0 && (last || due)) {
       validate(step);
-      signal = signals_.pending();
-    }
-    if (signal != 0) {
-      finish();
-      log_warning("stopped by signal {} after step {} of {}: weights and metrics are written",
-                  signal, step + 1, config_.train.steps);
-      return static_cast<int>(ExitCode::Signalled) + signal;
     }
   }
+  // One that arrives from here on comes too late: the run is done.
+  const int signal = signals_.pending();
   finish();
-  check<IoError>(prints_,
-                 "standard output could not be written during the run: metrics and {} are complete",
-                 folder_.weights().string());
-  return static_cast<int>(ExitCode::Done);
+  if (signal != 0) {
+    reporter_.warning(
+        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
+                    signal, steps_done_, config_.train.steps));
+  }
+  return signal;
 }
 
 void Trainer::train_one(std::int64_t step) {
@@ -169,14 +208,15 @@ void Trainer::train_one(std::int64_t step) {
   const TrainStep::Result result = step_.forward_backward(micro_batches, number);
   ++interval_.steps;
   if (!result.loss.defined()) {
-    log_warning("step {} of {} has no target: each of its tokens ends a document: no update",
-                step + 1, config_.train.steps);
+    reporter_.warning(
+        fmt::format("step {} of {} has no target: each of its tokens ends a document: no update",
+                    step + 1, config_.train.steps));
     return;
   }
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-    non_finite_.react({step_, parameters_, micro_batches, number, loss, grad_norm}, metrics_,
+    non_finite_.react({step_, parameters_, micro_batches, number, loss, grad_norm}, reporter_,
                       [this] { write_weights(); });
     return;
   }
@@ -188,75 +228,87 @@ void Trainer::train_one(std::int64_t step) {
 }
 
 void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr) {
-  const double seconds = seconds_since(interval_.start);
   const double tokens =
       static_cast<double>(interval_.steps * config_.train.global_batch * config_.train.seq_len);
-  const double elapsed = seconds_since(start_);
-  const double left =
-      elapsed / static_cast<double>(step + 1) * static_cast<double>(config_.train.steps - step - 1);
-  print_line(fmt::format(
-      "step {:>6}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tok/s  "
-      "left {}",
-      step + 1, config_.train.steps, loss, lr, grad_norm, tokens / seconds, as_duration(left)));
-  metrics_.write(nlohmann::ordered_json{
-      {"step", step + 1},
-      {"loss", loss},
-      {"lr", lr},
-      {"grad_norm", grad_norm},
-      {"tokens_per_second", tokens / seconds},
-      {"seconds",
-       elapsed}}.dump());
+  const double rate = tokens / interval_.stopwatch.seconds();
+  const double elapsed = stopwatch_.seconds();
+  const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
+  reporter_.step({.step = step + 1,
+                  .loss = loss,
+                  .lr = lr,
+                  .grad_norm = grad_norm,
+                  .tokens_per_second = rate,
+                  .utilization = rate * flops_per_token_ / measured_rate_,
+                  .memory_live = memory.live_total,
+                  .memory_peak = memory.peak_total,
+                  .seconds = elapsed,
+                  .seconds_left = elapsed / static_cast<double>(step + 1) *
+                                  static_cast<double>(config_.train.steps - step - 1)});
   interval_ = {};
 }
 
 void Trainer::validate(std::int64_t step) {
-  if (!validation_) {
-    return;
-  }
-  const std::uint64_t all = validation_->num_samples();
-  const auto batch = static_cast<std::uint64_t>(config_.train.micro_batch);
-  const auto batches = static_cast<std::uint64_t>(config_.eval.batches);
-  const bool whole = batches == 0 || batches > all / batch;
-  const std::optional<double> loss =
-      evaluate(*model_, *validation_, whole ? all : batches * batch, config_.train.micro_batch);
-  if (!loss) {
-    log_warning("validation behind step {} of {} has no target: each of its tokens ends a document",
-                step + 1, config_.train.steps);
-    return;
-  }
-  check(std::isfinite(*loss),
-        "train: the validation loss behind step {} is {}: lower optimizer.lr; no weights were "
-        "written",
-        step + 1, *loss);
-  print_line(
-      fmt::format("step {:>6}/{}  validation loss {:.4f}", step + 1, config_.train.steps, *loss));
-  metrics_.write(nlohmann::ordered_json{{"step", step + 1}, {"validation_loss", *loss}}.dump());
+  validation_loss(step);
+  write_samples(step);
   interval_ = {};
 }
 
+void Trainer::validation_loss(std::int64_t step) {
+  if (datasets_.validation.empty()) {
+    return;
+  }
+  const LossTotals totals =
+      evaluate(*model_, datasets_.validation,
+               {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches});
+  if (totals.num_targets == 0) {
+    reporter_.warning(fmt::format(
+        "validation behind step {} of {} has no target: each of its tokens ends a document",
+        step + 1, config_.train.steps));
+    return;
+  }
+  check(std::isfinite(totals.mean()),
+        "train: the validation loss behind step {} is {}: lower optimizer.lr; no weights were "
+        "written",
+        step + 1, totals.mean());
+  reporter_.validation(step + 1, totals.mean());
+}
+
+void Trainer::write_samples(std::int64_t step) {
+  const auto seed = static_cast<std::uint64_t>(config_.run.seed);
+  for (const std::string& prompt : config_.eval.prompts) {
+    if (signals_.pending() != 0) {
+      return;
+    }
+    reporter_.sample({.step = step + 1,
+                      .prompt = prompt,
+                      .text = sample_text(*model_, prompt, config_.eval, seed),
+                      .seed = seed});
+  }
+}
+
 void Trainer::write_weights() {
-  save_weights(folder_.weights(), parameters_,
-               {.config = config_, .tokenizer = file_->header().tokenizer});
+  save_weights(folder_.weights(), parameters_.named(),
+               {.config = config_, .tokenizer = datasets_.vocabulary().tokenizer});
 }
 
 void Trainer::finish() {
   write_weights();
   const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
-  print_line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
-                         as_duration(seconds_since(start_)), folder_.weights().string(),
-                         static_cast<double>(memory.peak_total) / (1024.0 * 1024.0)));
+  reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
+                             as_duration(stopwatch_.seconds()), folder_.weights().string(),
+                             static_cast<double>(memory.peak_total) / (1024.0 * 1024.0)));
 }
 
 }  // namespace
 
-int train(const Config& config) {
+int train(const Config& config, RunFolder::Existing existing) {
   // First of all: building a large model to be refused then would take minutes.
-  RunFolder::refuse_existing(config);
+  RunFolder::check_free(config, existing);
   // Before the threads of the context, so that they hold the signals back too.
-  StopSignals signals;
+  const StopSignals signals;
   RankContext context({.threads = static_cast<int>(config.run.threads)});
   const ContextGuard guard(context);
-  return Trainer(config, signals).run();
+  return Trainer(config, signals, existing).run();
 }
 
 }  // namespace fsdptrain::tools

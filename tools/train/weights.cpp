@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "tools/config_print.h"
 
@@ -20,19 +21,49 @@ const std::string& find_metadata(const checkpoint::SafetensorsReader& reader,
   return found->second;
 }
 
+bool is_readable(DType dtype) {
+  return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16;
+}
+
+// What keeps a file from being loaded, joined by "; ".
+std::string misfits(const checkpoint::SafetensorsReader& reader,
+                    const std::vector<nn::FlatParameters::Named>& parameters) {
+  std::vector<std::string> problems;
+  std::set<std::string> wanted;
+  for (const auto& [name, values, gradient] : parameters) {
+    wanted.insert(name);
+    if (!reader.contains(name)) {
+      problems.push_back(fmt::format("{} is missing", name));
+      continue;
+    }
+    const auto& entry = reader.find(name);
+    if (entry.shape != values.shape() || !is_readable(entry.dtype)) {
+      problems.push_back(fmt::format("{} is {} {}, not {} {}", name, entry.dtype, entry.shape,
+                                     values.dtype(), values.shape()));
+    }
+  }
+  for (const auto& entry : reader.entries()) {
+    if (!wanted.contains(entry.name)) {
+      problems.push_back(fmt::format("{} is no parameter of the model", entry.name));
+    }
+  }
+  return fmt::format("{}", fmt::join(problems, "; "));
+}
+
 }  // namespace
 
-void save_weights(const std::filesystem::path& path, const nn::FlatParameters& parameters,
+void save_weights(const std::filesystem::path& path,
+                  const std::vector<nn::FlatParameters::Named>& parameters,
                   const WeightsInfo& info) {
   std::vector<checkpoint::TensorSpec> specs;
-  for (const auto& parameter : parameters.named()) {
+  for (const auto& parameter : parameters) {
     specs.push_back({parameter.name, parameter.values.dtype(), parameter.values.shape()});
   }
   checkpoint::SafetensorsWriter writer(
       path,
       {{"config", to_toml(info.config)}, {"format", "fsdptrain"}, {"tokenizer", info.tokenizer}},
       specs);
-  for (const auto& parameter : parameters.named()) {
+  for (const auto& parameter : parameters) {
     writer.write(parameter.name, parameter.values.bytes());
   }
   writer.commit();
@@ -46,31 +77,18 @@ WeightsInfo read_weights_info(const std::filesystem::path& path) {
 
 void load_weights(const std::filesystem::path& path, nn::FlatParameters& parameters) {
   const checkpoint::SafetensorsReader reader(path);
-  std::string problems;
-  const auto complain = [&](const std::string& problem) {
-    problems += (problems.empty() ? "" : "; ") + problem;
-  };
-  std::set<std::string> wanted;
-  for (const auto& parameter : parameters.named()) {
-    wanted.insert(parameter.name);
-    if (!reader.contains(parameter.name)) {
-      complain(fmt::format("{} is missing", parameter.name));
-      continue;
-    }
-    const auto& entry = reader.find(parameter.name);
-    if (entry.shape != parameter.values.shape() || entry.dtype != parameter.values.dtype()) {
-      complain(fmt::format("{} is {} {}, not {} {}", parameter.name, entry.dtype, entry.shape,
-                           parameter.values.dtype(), parameter.values.shape()));
-    }
-  }
-  for (const auto& entry : reader.entries()) {
-    if (!wanted.contains(entry.name)) {
-      complain(fmt::format("{} is no parameter of the model", entry.name));
-    }
-  }
+  const std::string problems = misfits(reader, parameters.named());
   check<DataError>(problems.empty(), "{}: does not fit the model: {}", path.string(), problems);
   for (const auto& parameter : parameters.named()) {
-    reader.read(reader.find(parameter.name), parameter.values.mutable_bytes());
+    const auto& entry = reader.find(parameter.name);
+    if (entry.dtype == parameter.values.dtype()) {
+      reader.read(entry, parameter.values.mutable_bytes());
+      continue;
+    }
+    const Tensor stored =
+        Tensor::empty(entry.shape, entry.dtype, Device::cpu(), MemoryCategory::Workspace);
+    reader.read(entry, stored.mutable_bytes());
+    kernels::copy(stored.launch(), parameter.values.view(), stored.view());
   }
   parameters.bump_epoch();
 }

@@ -1,7 +1,10 @@
 #include "tools/train/run_folder.h"
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <latch>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,35 @@ namespace fsdptrain::tools {
 namespace {
 
 using data::TemporaryFolder;
+using doctest::Contains;
+using Existing = RunFolder::Existing;
+
+constexpr const char* kRecord = R"({"format": "fsdptrain-run"})";
+
+Config config_for(const std::filesystem::path& dir) {
+  Config config;
+  config.run.dir = dir;
+  return config;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// A folder with everything that a run writes, and a file that it does not.
+void make_run(const std::filesystem::path& dir) {
+  std::filesystem::create_directories(dir);
+  for (const char* name : {"config.toml", "metrics.jsonl", "samples.jsonl", "weights.safetensors",
+                           "weights_ema.safetensors", "notes.txt"}) {
+    data::write_file(dir / name, "old");
+  }
+  data::write_file(dir / "run.json", kRecord);
+}
 
 TEST_SUITE_BEGIN("tools/train/run_folder");
 
@@ -33,7 +65,7 @@ TEST_CASE("of runs that begin at the same time, one has the folder") {
       runs.emplace_back([&] {
         start.arrive_and_wait();
         try {
-          RunFolder::create(config);
+          RunFolder::create(config, Existing::Refuse);
           ++made;
         } catch (const ConfigError&) {
           ++refused;
@@ -45,6 +77,81 @@ TEST_CASE("of runs that begin at the same time, one has the folder") {
     CHECK(refused == kRuns - 1);
     CHECK(data::read_file(config.run.dir + "/config.toml") == to_toml(config));
   }
+}
+
+TEST_CASE("a run is replaced only on demand: its files and no others") {
+  const TemporaryFolder folder;
+  make_run(folder / "run");
+  const Config config = config_for(folder / "run");
+  const auto before = names_in(folder / "run");
+  CHECK_THROWS_WITH_AS(RunFolder::create(config, Existing::Refuse),
+                       Contains("exists already: give another folder, or move it away, or "
+                                "--overwrite the run in it"),
+                       ConfigError);
+  CHECK_THROWS_AS(RunFolder::check_free(config, Existing::Refuse), ConfigError);
+  RunFolder::check_free(config, Existing::Overwrite);
+  CHECK(names_in(folder / "run") == before);
+  const RunFolder made = RunFolder::create(config, Existing::Overwrite);
+  CHECK(names_in(folder / "run") == std::vector<std::string>{"config.toml", "notes.txt"});
+  CHECK(data::read_file(folder / "run/config.toml") == to_toml(config));
+  CHECK(data::read_file(folder / "run/notes.txt") == "old");
+}
+
+TEST_CASE("a folder that is no run's is never replaced") {
+  const TemporaryFolder folder;
+  make_run(folder / "run");
+  const Config config = config_for(folder / "run");
+  for (const char* record : {"", "{", "[]", "{}", R"({"format": "other"})", R"({"format": 1})"}) {
+    CAPTURE(record);
+    data::write_file(folder / "run/run.json", record);
+    const auto before = names_in(folder / "run");
+    for (const auto call :
+         {&RunFolder::check_free, +[](const Config&c, Existing e) { RunFolder::create(c, e); }}) {
+      CHECK_THROWS_WITH_AS(call(config, Existing::Overwrite),
+                           Contains("holds no run.json of fsdptrain), so --overwrite leaves it "
+                                    "alone"),
+                           ConfigError);
+    }
+    CHECK(names_in(folder / "run") == before);
+  }
+  data::write_file(folder / "file", "text");
+  CHECK_THROWS_AS(RunFolder::create(config_for(folder / "file"), Existing::Overwrite), ConfigError);
+  CHECK(data::read_file(folder / "file") == "text");
+}
+
+TEST_CASE("an empty folder and none are the same to --overwrite") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "empty");
+  for (const char* name : {"empty", "none/at/all"}) {
+    RunFolder::check_free(config_for(folder / name), Existing::Overwrite);
+    RunFolder::create(config_for(folder / name), Existing::Overwrite);
+    CHECK(names_in(folder / name) == std::vector<std::string>{"config.toml"});
+  }
+}
+
+TEST_CASE("a run that goes on is not replaced, one that has ended is") {
+  const TemporaryFolder folder;
+  const Config config = config_for(folder / "run");
+  {
+    const RunFolder first = RunFolder::create(config, Existing::Refuse);
+    data::write_file(first.record(), kRecord);
+    CHECK_THROWS_WITH_AS(RunFolder::create(config, Existing::Overwrite),
+                         Contains("a run writes to"), ConfigError);
+    CHECK_THROWS_WITH_AS(RunFolder::check_free(config, Existing::Overwrite),
+                         Contains("a run writes to"), ConfigError);
+  }
+  RunFolder::create(config, Existing::Overwrite);
+}
+
+TEST_CASE("initial weights in the folder that would be replaced are kept") {
+  const TemporaryFolder folder;
+  make_run(folder / "run");
+  Config config = config_for(folder / "run");
+  config.model.init_from = folder / "run/../run/weights.safetensors";
+  CHECK_THROWS_WITH_AS(RunFolder::check_free(config, Existing::Overwrite),
+                       Contains("model.init_from: "), ConfigError);
+  config.model.init_from = folder / "run/notes.txt";
+  RunFolder::check_free(config, Existing::Overwrite);
 }
 
 TEST_SUITE_END();

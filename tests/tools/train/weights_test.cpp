@@ -1,12 +1,17 @@
 #include "tools/train/weights.h"
 
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 #include <string>
+#include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "checkpoint/safetensors.h"
+#include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/linear.h"
 #include "tests/runtime/data/token_fixture.h"
@@ -58,7 +63,7 @@ TEST_CASE("weights come back bit for bit, with what they were trained by") {
   const TemporaryFolder folder;
   const Model saved(1);
   Model loaded(2);
-  save_weights(folder / "w", saved.parameters, some_info());
+  save_weights(folder / "w", saved.parameters.named(), some_info());
   REQUIRE(loaded.values() != saved.values());
   load_weights(folder / "w", loaded.parameters);
   CHECK(loaded.values() == saved.values());
@@ -95,6 +100,74 @@ TEST_CASE("all that does not fit is listed, and no value changes") {
   CHECK_THROWS_WITH_AS(load_weights(folder / "w", model.parameters),
                        Contains("weight is float64 [5, 3], not float32 [5, 3]"), DataError);
   CHECK(model.values() == before);
+}
+
+// A file without metadata that holds `weight` and `bias` of Model as `dtype`.
+void write_model(const std::filesystem::path& path, DType dtype, const Tensor& weight,
+                 const Tensor& bias) {
+  checkpoint::SafetensorsWriter writer(path, {}, {{"weight", dtype, {5, 3}}, {"bias", dtype, {5}}});
+  for (const auto& [name, values] : {std::pair("weight", weight), std::pair("bias", bias)}) {
+    const Tensor stored = Tensor::empty(values.shape(), dtype);
+    kernels::copy(stored.launch(), stored.view(), values.view());
+    writer.write(name, stored.bytes());
+  }
+  writer.commit();
+}
+
+TEST_CASE("files of other tools are read: no metadata, and 16-bit floats as what they are") {
+  const TemporaryFolder folder;
+  // Exact in all three dtypes.
+  const std::vector<float> weight{0.5F, -1.25F, 3, 0, 1, 2, -2, 0.125F, 7, 8, 9, -10, 11, 12, 13};
+  const std::vector<float> bias{1, 2, 3, 4, -0.0078125F};
+  std::vector<double> expected(weight.begin(), weight.end());
+  expected.insert(expected.end(), bias.begin(), bias.end());
+  const Tensor weights = Tensor::from<float>(weight, {5, 3});
+  const Tensor biases = Tensor::from<float>(bias, {5});
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
+    CAPTURE(dtype);
+    Model model(1);
+    const std::uint64_t epoch = model.parameters.epoch();
+    write_model(folder / "w", dtype, weights, biases);
+    load_weights(folder / "w", model.parameters);
+    CHECK(model.values() == expected);
+    CHECK(model.parameters.epoch() > epoch);
+  }
+}
+
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t nbytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{nbytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  SizeLimit(const SizeLimit&) = delete;
+  SizeLimit& operator=(const SizeLimit&) = delete;
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_CASE("weights that cannot be written leave the older file, and no other") {
+  const TemporaryFolder folder;
+  const Model older(1);
+  const Model newer(2);
+  save_weights(folder / "w", older.parameters.named(), some_info());
+  const std::string before = data::read_file(folder / "w");
+  {
+    // The header fits, the values do not.
+    const SizeLimit limit(before.size() - 40);
+    CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.parameters.named(), some_info()),
+                         Contains("File too large"), IoError);
+  }
+  CHECK(data::read_file(folder / "w") == before);
+  const std::filesystem::directory_iterator files(folder.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
 }
 
 TEST_CASE("metadata that are not there are named") {

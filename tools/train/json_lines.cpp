@@ -1,4 +1,4 @@
-#include "tools/train/metrics.h"
+#include "tools/train/json_lines.h"
 
 #include <optional>
 #include <span>
@@ -18,9 +18,9 @@ File create_new(const std::filesystem::path& path) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path) : file_(create_new(path)) {}
+JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path) : file_(create_new(path)) {}
 
-void MetricsWriter::write(const std::string& json_line) {
+void JsonLinesWriter::write(const std::string& json_line) {
   const std::string line = json_line + "\n";
   try {
     // Goes on behind a short write, so that the system says what stands in the way.

@@ -1,4 +1,4 @@
-#include "tools/train/metrics.h"
+#include "tools/train/json_lines.h"
 
 #include <csignal>
 #include <string>
@@ -15,32 +15,32 @@ namespace {
 using data::read_file;
 using data::TemporaryFolder;
 
-TEST_SUITE_BEGIN("tools/train/metrics");
+TEST_SUITE_BEGIN("tools/train/json_lines");
 
 TEST_CASE("every line is in the file as soon as it is written") {
   const TemporaryFolder folder;
-  MetricsWriter metrics(folder / "m");
+  JsonLinesWriter lines(folder / "m");
   CHECK(read_file(folder / "m").empty());
-  metrics.write(R"({"step":1})");
+  lines.write(R"({"step":1})");
   CHECK(read_file(folder / "m") == "{\"step\":1}\n");
-  metrics.write(R"({"step":2})");
+  lines.write(R"({"step":2})");
   CHECK(read_file(folder / "m") == "{\"step\":1}\n{\"step\":2}\n");
 }
 
 TEST_CASE("a file that exists is left alone") {
   const TemporaryFolder folder;
   data::write_file(folder / "m", "precious");
-  CHECK_THROWS_WITH_AS(MetricsWriter(folder / "m"), doctest::Contains("m: exists already"),
+  CHECK_THROWS_WITH_AS(JsonLinesWriter(folder / "m"), doctest::Contains("m: exists already"),
                        IoError);
-  CHECK_THROWS_WITH_AS(MetricsWriter(folder / "none/m"), doctest::Contains("create the folder"),
+  CHECK_THROWS_WITH_AS(JsonLinesWriter(folder / "none/m"), doctest::Contains("create the folder"),
                        IoError);
   CHECK(read_file(folder / "m") == "precious");
 }
 
 TEST_CASE("a write cut short leaves whole lines and names the system's reason, not another") {
   const TemporaryFolder folder;
-  MetricsWriter metrics(folder / "m");
-  metrics.write("first");
+  JsonLinesWriter lines(folder / "m");
+  lines.write("first");
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -48,7 +48,7 @@ TEST_CASE("a write cut short leaves whole lines and names the system's reason, n
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::string message;
   try {
-    metrics.write("second");
+    lines.write("second");
   } catch (const IoError& error) {
     message = error.what();
   }
@@ -58,7 +58,7 @@ TEST_CASE("a write cut short leaves whole lines and names the system's reason, n
   CHECK(message.find("File too large; raise the limit") != std::string::npos);
   CHECK(message.find("half a line") == std::string::npos);
   CHECK(read_file(folder / "m") == "first\n");
-  metrics.write("third");
+  lines.write("third");
   CHECK(read_file(folder / "m") == "first\nthird\n");
 }
 

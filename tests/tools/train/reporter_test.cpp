@@ -1,0 +1,81 @@
+#include "tools/train/reporter.h"
+
+#include <csignal>
+#include <string>
+#include <sys/resource.h>
+
+#include <doctest/doctest.h>
+
+#include "runtime/base/error.h"
+#include "tests/runtime/data/token_fixture.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using data::read_file;
+using data::TemporaryFolder;
+
+TEST_SUITE_BEGIN("tools/train/reporter");
+
+RunFolder folder_at(const std::filesystem::path& dir) {
+  Config config;
+  config.run.dir = dir;
+  return RunFolder::create(config, RunFolder::Existing::Refuse);
+}
+
+TEST_CASE("durations have hours only where there are some") {
+  CHECK(as_duration(0) == "0:00");
+  CHECK(as_duration(6.6) == "0:07");
+  CHECK(as_duration(3599) == "59:59");
+  CHECK(as_duration(3723) == "1:02:03");
+}
+
+TEST_CASE("every line of metrics and samples names the attempt, and text that is no UTF-8 is") {
+  const TemporaryFolder folder;
+  const RunFolder run = folder_at(folder / "run");
+  Reporter reporter(run, {.attempt = 3, .steps = 9, .samples = true});
+  reporter.event({{"step", 2}, {"what", "x"}});
+  reporter.validation(4, 0.5);
+  reporter.sample({.step = 4, .prompt = "a\n", .text = "b\xff", .seed = 7});
+  CHECK(read_file(run.metrics()) ==
+        "{\"attempt\":3,\"step\":2,\"what\":\"x\"}\n"
+        "{\"attempt\":3,\"step\":4,\"validation_loss\":0.5}\n");
+  CHECK(read_file(run.samples()) ==
+        "{\"attempt\":3,\"step\":4,\"prompt\":\"a\\n\",\"text\":\"b\xef\xbf\xbd\",\"seed\":7}\n");
+  reporter.check_complete("w");
+}
+
+TEST_CASE("a run without prompts has no file of samples") {
+  const TemporaryFolder folder;
+  const RunFolder run = folder_at(folder / "run");
+  const Reporter reporter(run, {});
+  CHECK(std::filesystem::exists(run.metrics()));
+  CHECK_FALSE(std::filesystem::exists(run.samples()));
+}
+
+TEST_CASE("lines that cannot be written are missing, later ones are there, and the end says so") {
+  const TemporaryFolder folder;
+  const RunFolder run = folder_at(folder / "run");
+  Reporter reporter(run, {.samples = true});
+  reporter.event({{"step", 1}});
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{30, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  reporter.event({{"step", 2}});
+  reporter.event({{"step", 3}});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  reporter.event({{"step", 4}});
+  CHECK(read_file(run.metrics()) == "{\"attempt\":1,\"step\":1}\n{\"attempt\":1,\"step\":4}\n");
+  CHECK_THROWS_WITH_AS(
+      reporter.check_complete("w"),
+      doctest::Contains("metrics.jsonl could not be written in full during the run: w is complete"),
+      IoError);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

@@ -1,0 +1,119 @@
+#include "tools/train/run_record.h"
+
+#include <cstdlib>
+#include <ctime>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
+#include "tests/runtime/data/token_fixture.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using data::TemporaryFolder;
+using Json = nlohmann::ordered_json;
+
+TEST_SUITE_BEGIN("tools/train/run_record");
+
+RunFacts some_facts() {
+  return {.data = {{.path = "a.tok", .nbytes = 7, .num_tokens = 3, .fingerprint = "xxh3:1"},
+                   {.path = "\xff", .nbytes = 1, .num_tokens = 0, .fingerprint = ""}},
+          .num_parameters = 12,
+          .flops_per_token = 1.5e6,
+          .measured_rate = 2e9};
+}
+
+Json read(const std::filesystem::path& path) {
+  return Json::parse(data::read_file(path));
+}
+
+std::time_t time_of(const std::string& iso) {
+  std::tm parts{};
+  REQUIRE(::strptime(iso.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) != nullptr);
+  return ::timegm(&parts);
+}
+
+TEST_CASE("a record says by what, where and on what the run is made") {
+  const TemporaryFolder folder;
+  RankContext context({.threads = 3});
+  const ContextGuard guard(context);
+  ::setenv("FSDPTRAIN_SOMETHING", "a=b", 1);
+  const RunRecord record(folder / "run.json", some_facts());
+  ::unsetenv("FSDPTRAIN_SOMETHING");
+  CHECK(record.attempt() == 1);
+  const Json json = read(folder / "run.json");
+  CHECK(json.at("format") == "fsdptrain-run");
+  CHECK(json.at("format_version") == 1);
+  CHECK(json.at("attempt") == 1);
+  CHECK(std::abs(std::difftime(time_of(json.at("started")), std::time(nullptr))) < 60);
+  for (const char* key : {"version", "commit", "compiler", "build_type", "gemm"}) {
+    CHECK_FALSE(json.at("program").at(key).get<std::string>().empty());
+  }
+  CHECK(json.at("command_line").at(0).get<std::string>().ends_with("tools_tests"));
+  CHECK(json.at("environment").at("FSDPTRAIN_SOMETHING") == "a=b");
+  CHECK_FALSE(json.at("environment").contains("PATH"));
+  const Json& machine = json.at("machine");
+  for (const char* key : {"host", "os", "cpu", "isa"}) {
+    CHECK_FALSE(machine.at(key).get<std::string>().empty());
+  }
+  CHECK(machine.at("memory_bytes").get<double>() > 1 << 20);
+  CHECK(machine.at("threads") == 3);
+  CHECK(machine.at("measured_flops_per_second") == 2e9);
+  CHECK(json.at("libraries").contains("fmt"));
+  CHECK(json.at("data").at(0) ==
+        Json{{"path", "a.tok"}, {"bytes", 7}, {"tokens", 3}, {"fingerprint", "xxh3:1"}});
+  // A path need not be UTF-8; JSON must be.
+  CHECK(json.at("data").at(1).at("path") == "\xef\xbf\xbd");
+  CHECK(json.at("parameters") == 12);
+  CHECK(json.at("flops_per_token") == 1.5e6);
+  CHECK(json.at("flops_convention").get<std::string>().starts_with("6 x "));
+  CHECK(json.at("status") == "running");
+  CHECK_FALSE(json.contains("exit_code"));
+}
+
+TEST_CASE("the end of a run is noted beside what was there") {
+  const TemporaryFolder folder;
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
+  RunRecord record(folder / "run.json", some_facts());
+  const Json before = read(folder / "run.json");
+  const struct {
+    RunStatus status;
+    const char* name;
+  } ends[] = {
+      {RunStatus::Done, "done"}, {RunStatus::Stopped, "stopped"}, {RunStatus::Failed, "failed"}};
+  for (const auto& [status, name] : ends) {
+    record.end({.status = status, .exit_code = 7, .steps = 5, .seconds = 1.5, .error = "why"});
+    Json json = read(folder / "run.json");
+    CHECK(json.at("status") == name);
+    CHECK(json.at("exit_code") == 7);
+    CHECK(json.at("steps") == 5);
+    CHECK(json.at("seconds") == 1.5);
+    CHECK(json.at("error") == "why");
+    CHECK(time_of(json.at("ended")) >= time_of(json.at("started")));
+    for (const char* key : {"ended", "exit_code", "steps", "seconds", "error"}) {
+      json.erase(key);
+    }
+    json["status"] = "running";
+    CHECK(json == before);
+  }
+}
+
+TEST_CASE("a record is told from other files") {
+  const TemporaryFolder folder;
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
+  const RunRecord record(folder / "run.json", {});
+  CHECK(RunRecord::is_record(folder / "run.json"));
+  CHECK_FALSE(RunRecord::is_record(folder / "none"));
+  CHECK_FALSE(RunRecord::is_record(folder.path()));
+  CHECK_THROWS_AS(RunRecord(folder / "no/folder/run.json", RunFacts{}), IoError);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace fsdptrain::tools

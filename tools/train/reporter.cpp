@@ -1,0 +1,113 @@
+#include "tools/train/reporter.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "tools/standard_output.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+const char* const kStandardOutput = "standard output";
+
+// A model need not write UTF-8: what is none becomes U+FFFD.
+std::string as_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string as_duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+Reporter::Reporter(const RunFolder& folder, const Options& options)
+    : options_(options),
+      metrics_path_(folder.metrics().string()),
+      samples_path_(folder.samples().string()),
+      metrics_(folder.metrics()),
+      progress_("train", static_cast<std::uint64_t>(options.steps), ProgressUnit::Turns) {
+  if (options.samples) {
+    samples_.emplace(folder.samples());
+  }
+}
+
+template <class Write>
+void Reporter::attempt_to(const std::string& what, const Write& write) {
+  try {
+    write();
+  } catch (const IoError& error) {
+    if (std::ranges::find(failed_, what) == failed_.end()) {
+      failed_.push_back(what);
+      warning(fmt::format("{}: the run goes on{}", error.what(),
+                          what == kStandardOutput ? ": see " + metrics_path_ : ""));
+    }
+  }
+}
+
+void Reporter::line(const std::string& text) {
+  progress_.clear();
+  attempt_to(kStandardOutput, [&] { print_now(text + "\n"); });
+}
+
+void Reporter::warning(const std::string& text) {
+  progress_.clear();
+  log_warning("{}", text);
+}
+
+void Reporter::step(const Step& step) {
+  line(fmt::format(
+      "step {:>6}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tok/s  "
+      "{:.1f} % of rate  memory {:.0f}/{:.0f} MiB  left {}",
+      step.step, options_.steps, step.loss, step.lr, step.grad_norm, step.tokens_per_second,
+      100 * step.utilization, static_cast<double>(step.memory_live) / kMiB,
+      static_cast<double>(step.memory_peak) / kMiB, as_duration(step.seconds_left)));
+  event({{"step", step.step},
+         {"loss", step.loss},
+         {"lr", step.lr},
+         {"grad_norm", step.grad_norm},
+         {"tokens_per_second", step.tokens_per_second},
+         {"utilization", step.utilization},
+         {"memory_live_bytes", step.memory_live},
+         {"memory_peak_bytes", step.memory_peak},
+         {"seconds", step.seconds}});
+}
+
+void Reporter::validation(std::int64_t step, double loss) {
+  line(fmt::format("step {:>6}/{}  validation loss {:.4f}", step, options_.steps, loss));
+  event({{"step", step}, {"validation_loss", loss}});
+}
+
+void Reporter::sample(const Sample& sample) {
+  // Quoted: a text may hold line ends, and what would command a terminal.
+  line(fmt::format("step {:>6}/{}  sample {} + {}", sample.step, options_.steps,
+                   as_text(sample.prompt), as_text(sample.text)));
+  attempt_to(samples_path_, [&] {
+    samples_->write(as_text({{"attempt", options_.attempt},
+                             {"step", sample.step},
+                             {"prompt", sample.prompt},
+                             {"text", sample.text},
+                             {"seed", sample.seed}}));
+  });
+}
+
+void Reporter::event(const Json& line) {
+  Json whole{{"attempt", options_.attempt}};
+  whole.update(line);
+  attempt_to(metrics_path_, [&] { metrics_.write(as_text(whole)); });
+}
+
+void Reporter::check_complete(const std::string& weights) {
+  progress_.clear();
+  check<IoError>(failed_.empty(), "{} could not be written in full during the run: {} is complete",
+                 fmt::join(failed_, " and "), weights);
+}
+
+}  // namespace fsdptrain::tools
