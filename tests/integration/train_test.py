@@ -208,11 +208,29 @@ class Train(CliTest):
 
     def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(self):
         self.prepare(TEXT)
-        result = self.run_cli("train", *TINY, "--set", "optimizer.lr=1e30", "--set",
-                              "train.grad_clip=0")
+        wild = [*TINY, "--set", "optimizer.lr=1e30", "--set", "train.grad_clip=0", "--set",
+                "schedule.name=constant", "--set", "data.validation_fraction=0"]
+        result = self.run_cli("train", *wild)
         self.assertEqual(result.returncode, FAILED, result.stderr)
-        self.assertRegex(result.stderr, r"train: step \d+ gave loss .*: lower optimizer\.lr")
-        self.assertFalse((self.folder / "run/weights.safetensors").exists())
+        self.assertRegex(result.stderr, r"train: step 2, micro-batch 0 \(samples 4\.\.5\), forward of "
+                         r"\"layer_norm\" in h\.0\.ln_1: output has nan at .*: lower optimizer\.lr, .*; "
+                         r"the weights from before the step are written")
+        self.assertEqual([line["action"] for line in self.metrics() if "event" in line], ["stop"])
+        # They are those that the first step made.
+        self.check_done("train", *wild, "--set", "run.dir=one", "--set", "train.steps=1")
+        self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("run", "one")])
+
+    def test_steps_that_are_not_finite_are_skipped_up_to_the_limit(self):
+        self.prepare(TEXT)
+        result = self.run_cli("train", *TINY, "--set", "optimizer.lr=1e30", "--set",
+                              "train.grad_clip=0", "--set", "train.non_finite=skip", "--set",
+                              "train.non_finite_limit=3")
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertEqual(result.stderr.count(": no update; "), 2)
+        self.assertIn("this is skip 3 in a row", result.stderr)
+        events = [(line["step"], line["action"]) for line in self.metrics() if "event" in line]
+        self.assertEqual(events, [(2, "skip"), (3, "skip"), (4, "stop")])
+        self.assertTrue((self.folder / "run/weights.safetensors").exists())
 
     def test_metrics_and_samples_that_cannot_be_written_do_not_end_the_run(self):
         self.prepare(TEXT)

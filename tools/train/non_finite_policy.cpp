@@ -27,8 +27,9 @@ std::string in_words(const NonFiniteStep& step, const std::optional<NonFinite>& 
   }
   return fmt::format(
       "step {} gave the loss {} and the gradient norm {}, but its forward and backward, run again, "
-      "had finite values only: the gradient norm overflowed, or the machine does not compute the "
-      "same twice: test its memory",
+      "had finite values only: either the norm overflowed, or the machine does not compute the "
+      "same "
+      "twice: test its memory",
       step.number + 1, step.loss, step.grad_norm);
 }
 

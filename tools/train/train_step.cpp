@@ -38,9 +38,9 @@ TrainStep::Result TrainStep::forward_backward(
     random.first_sample = batch.first_sample;
     const Tensor loss = model_.loss(rows_of(batch, device_), targets_of(batch, device_),
                                     {.loss_scale = 1.0 / static_cast<double>(num_targets),
-                                     .form = ops::HeadForm::GradientInForward,
                                      .label_smoothing = options_.label_smoothing,
-                                     .z_loss = options_.z_loss});
+                                     .z_loss = options_.z_loss,
+                                     .form = ops::HeadForm::GradientInForward});
     autograd::backward(loss);
     kernels::accumulate(loss.launch(), result.loss.view(), loss.view());
   }

@@ -1,5 +1,6 @@
 #include "runtime/autograd/value_watch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -78,7 +79,7 @@ Tensor leaf(std::initializer_list<double> values, const char* name = "") {
   return x;
 }
 
-// Squares its input, then scales it by 3.
+// Squares its input, then scales it by 3 (an op by the name of affine).
 class Inner final : public nn::Module {
   Tensor forward(const Tensor& x) override { return ops::scale(ops::square(x), 3); }
 };
@@ -133,7 +134,7 @@ TEST_SUITE("runtime/autograd/value_watch") {
       ops::scale(x, 4);
     });
     CHECK(inner.back() == "forward out of square 4");
-    CHECK(outer == Log{"forward in0 of scale 2", "forward out of scale 8"});
+    CHECK(outer == Log{"forward in0 of affine 2", "forward out of affine 8"});
     CHECK(current_context().autograd.watch == nullptr);
   }
 
@@ -155,10 +156,10 @@ TEST_SUITE("runtime/autograd/value_watch") {
         const Tensor x = leaf({2});
         Tensor y;
         const Log forward = seen([&] { y = model(ops::scale(x, 1)); });
-        CHECK(forward == Log{"forward in0 of scale 2", "forward out of scale 2",
+        CHECK(forward == Log{"forward in0 of affine 2", "forward out of affine 2",
                              "forward out of square in h.0.attn 4",
-                             "forward out of scale in h.0.attn 12",
-                             "forward out of negate in h.0 -12", "forward out of scale -24"});
+                             "forward out of affine in h.0.attn 12",
+                             "forward out of negate in h.0 -12", "forward out of affine -24"});
         Log backward = seen([&] { autograd::backward(y); });
         Log replay;
         for (const std::string& line : backward) {
@@ -168,15 +169,16 @@ TEST_SUITE("runtime/autograd/value_watch") {
         }
         std::erase_if(backward, [](const std::string& line) { return line.starts_with("replay"); });
         CHECK(backward ==
-              Log{"backward dout of scale 1", "backward din0 of scale 2",
+              Log{"backward dout of affine 1", "backward din0 of affine 2",
                   "backward dout of negate in h.0 2", "backward din0 of negate in h.0 -2",
-                  "backward dout of scale in h.0.attn -2", "backward din0 of scale in h.0.attn -6",
+                  "backward dout of affine in h.0.attn -2",
+                  "backward din0 of affine in h.0.attn -6",
                   "backward dout of square in h.0.attn -6",
-                  "backward din0 of square in h.0.attn -24", "backward dout of scale -24",
-                  "backward din0 of scale -24", "backward dleaf -24"});
+                  "backward din0 of square in h.0.attn -24", "backward dout of affine -24",
+                  "backward din0 of affine -24", "backward dleaf -24"});
         Log expected;
         if (policy == nn::Recompute::Full) {
-          expected = {"replay out of square in h.0.attn 4", "replay out of scale in h.0.attn 12"};
+          expected = {"replay out of square in h.0.attn 4", "replay out of affine in h.0.attn 12"};
           if (!of_inner) {
             expected.emplace_back("replay out of negate in h.0 -12");
           }
@@ -215,7 +217,7 @@ TEST_SUITE("runtime/autograd/value_watch") {
     CHECK(log.back() == "backward dleaf (w) 14");
     // What a closure computes with is not shown.
     CHECK(std::ranges::none_of(
-        log, [](const std::string& line) { return line.find("of scale") != std::string::npos; }));
+        log, [](const std::string& line) { return line.find("of affine") != std::string::npos; }));
   }
 
   TEST_CASE("a sum of finite gradients that overflows is shown") {
@@ -230,7 +232,7 @@ TEST_SUITE("runtime/autograd/value_watch") {
     });
     autograd::backward(ops::add(shared, shared),
                        {.grad_output = Tensor::full({1}, largest, DType::Float64)});
-    CHECK(places.front() == "scale" + std::to_string(static_cast<int>(ValueRole::OutputGradient)));
+    CHECK(places.front() == "affine" + std::to_string(static_cast<int>(ValueRole::OutputGradient)));
   }
 
   TEST_CASE("the gradients that linear_cross_entropy computes in its forward are shown there") {
