@@ -23,6 +23,7 @@ constexpr const char* kFooter = R"(Examples:
   fsdptrain generate --run runs/quickstart --prompt "In the beginning"
   fsdptrain data baseline --tokens books.tok
   fsdptrain config --set train.steps=100 > run.toml
+  fsdptrain model --config configs/llama3-8b.toml
   fsdptrain bench step
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
@@ -62,7 +63,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   const std::vector<Command> commands{
       add_train_command(app),  add_generate_command(app), add_data_command(app),
-      add_config_command(app), add_bench_command(app),    add_version_command(app),
+      add_config_command(app), add_model_command(app), add_bench_command(app),    add_version_command(app),
   };
   try {
     app.parse(argc, argv);
