@@ -14,9 +14,8 @@ Sizes sizes_of(const ModelConfig& model) {
   const std::int64_t head_dim =
       model.head_dim > 0 ? model.head_dim : model.embed_dim / model.num_heads;
   // 8/3 of embed_dim, rounded up to a multiple of 256.
-  const std::int64_t ffn_dim = model.ffn_dim > 0
-                                   ? model.ffn_dim
-                                   : (8 * model.embed_dim / 3 + 255) / 256 * 256;
+  const std::int64_t ffn_dim =
+      model.ffn_dim > 0 ? model.ffn_dim : (8 * model.embed_dim / 3 + 255) / 256 * 256;
   const auto size = [](std::int64_t value) { return static_cast<double>(value); };
   return {size(model.num_layers),
           size(model.num_heads),
@@ -45,8 +44,7 @@ double multiplying_weights(const ModelConfig& model) {
 
 double flops_per_token(const Config& config) {
   const Sizes sizes = sizes_of(config.model);
-  return 6 * multiplying_weights(config.model) + 12 * sizes.layers * sizes.heads *
-                                                     sizes.head_dim *
+  return 6 * multiplying_weights(config.model) + 12 * sizes.layers * sizes.heads * sizes.head_dim *
                                                      static_cast<double>(config.train.seq_len);
 }
 
