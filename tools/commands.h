@@ -22,6 +22,7 @@ Command add_config_command(CLI::App& app);
 Command add_data_command(CLI::App& app);
 Command add_eval_command(CLI::App& app);
 Command add_generate_command(CLI::App& app);
+Command add_model_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
 

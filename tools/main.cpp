@@ -62,9 +62,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   const std::vector<Command> commands{
-      add_data_command(app),     add_train_command(app),  add_eval_command(app),
-      add_generate_command(app), add_config_command(app), add_bench_command(app),
-      add_version_command(app),
+      add_data_command(app),  add_model_command(app),    add_train_command(app),
+      add_eval_command(app),  add_generate_command(app), add_config_command(app),
+      add_bench_command(app), add_version_command(app),
   };
   try {
     app.parse(argc, argv);

@@ -1,0 +1,112 @@
+#include "tools/model_summary.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <map>
+#include <utility>
+
+#include "runtime/base/rank_context.h"
+#include "runtime/nn/parameter_rules.h"
+#include "tools/train/from_config.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+// "h.12.ln_1.weight" as {"h.", 12, ".ln_1.weight"}.
+struct BlockName {
+  std::string before;
+  std::int64_t block = 0;
+  std::string behind;
+};
+
+// The first part that is a number is that of the block; without one, the name is all before it.
+BlockName split_name(const std::string& name) {
+  std::size_t begin = 0;
+  while (begin < name.size()) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    std::int64_t block = 0;
+    const auto [rest, error] = std::from_chars(name.data() + begin, name.data() + end, block);
+    if (error == std::errc() && rest == name.data() + end) {
+      return {name.substr(0, begin), block, name.substr(end)};
+    }
+    begin = end + 1;
+  }
+  return {name, 0, ""};
+}
+
+// {0, 1, 2, 5} as "{0-2,5}"; one number as it is. `blocks` rise.
+std::string as_ranges(const std::vector<std::int64_t>& blocks) {
+  std::vector<std::string> ranges;
+  for (std::size_t begin = 0; begin < blocks.size();) {
+    std::size_t end = begin + 1;
+    while (end < blocks.size() && blocks[end] == blocks[end - 1] + 1) {
+      ++end;
+    }
+    ranges.push_back(end == begin + 1 ? fmt::format("{}", blocks[begin])
+                                      : fmt::format("{}-{}", blocks[begin], blocks[end - 1]));
+    begin = end;
+  }
+  return blocks.size() == 1 ? ranges.front() : fmt::format("{{{}}}", fmt::join(ranges, ","));
+}
+
+ParameterRow row_of(const nn::Parameter& parameter) {
+  const nn::ParameterSpec& spec = parameter.spec;
+  return {.name = parameter.name,
+          .shape = parameter.tensor->shape(),
+          .dtype = spec.dtype.value_or(DType::Float32),
+          .trained = spec.trainable,
+          .decay = spec.decay,
+          .lr_scale = spec.lr_scale};
+}
+
+}  // namespace
+
+std::vector<ParameterRow> parameter_rows(const Config& config, bool folded) {
+  const auto model = build_model(config);
+  const auto parameters =
+      nn::with_rules(model->parameters(), parameter_options(config, Device::meta()).rules);
+  std::vector<ParameterRow> rows;
+  std::map<std::string, std::pair<std::size_t, std::vector<std::int64_t>>> blocks_of;
+  for (const nn::Parameter& parameter : parameters) {
+    const ParameterRow row = row_of(parameter);
+    const BlockName name = split_name(row.name);
+    if (!folded || name.behind.empty()) {
+      rows.push_back(row);
+      continue;
+    }
+    const std::string key = fmt::format("{}*{} {} {} {} {} {}", name.before, name.behind, row.shape,
+                                        row.dtype, row.trained, row.decay, row.lr_scale);
+    auto& [index, blocks] = blocks_of[key];
+    if (blocks.empty()) {
+      index = rows.size();
+      rows.push_back(row);
+    }
+    blocks.push_back(name.block);
+    rows[index].count = static_cast<std::int64_t>(blocks.size());
+    rows[index].name = name.before + as_ranges(blocks) + name.behind;
+  }
+  return rows;
+}
+
+MemoryCounters step_memory(const Config& config, Device device) {
+  const TrainConfig& train = config.train;
+  const auto model = build_model(config);
+  nn::FlatParameters parameters(*model, parameter_options(config, device));
+  const auto optimizer = build_optimizer(config.optimizer, parameters.chunks());
+  TrainStep step(*model, parameters, *optimizer, device, {.grad_clip = train.grad_clip});
+  const std::int64_t num_tokens = train.micro_batch * train.seq_len;
+  const std::vector<std::int64_t> tokens(static_cast<std::size_t>(num_tokens));
+  const data::Batch batch{tokens, tokens, train.micro_batch, train.seq_len, 0, num_tokens};
+  // From the second on, micro-batches are alike, and so are steps.
+  const std::vector<data::Batch> batches(train.global_batch > train.micro_batch ? 2 : 1, batch);
+  Allocator& allocator = current_context().allocator(device);
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    allocator.reset_peaks();
+    step.run(batches, number, config.optimizer.lr);
+  }
+  return allocator.counters();
+}
+
+}  // namespace fsdptrain::tools
