@@ -141,13 +141,20 @@ void TokenWriter::write(std::uint64_t begin, std::span<const std::uint32_t> toke
   write_tokens(begin, tokens);
 }
 
-void TokenWriter::commit() {
+void TokenWriter::complete() {
   for (const auto& shard : shards_) {
     shard->file.write_at(0, to_bytes({.vocabulary = options_.vocabulary,
                                       .bytes_per_token = bytes_per_token(options_.vocabulary),
                                       .num_tokens = shard->num_written,
                                       .num_documents = shard->num_documents()}));
     shard->file.sync();
+  }
+  is_complete_ = true;
+}
+
+void TokenWriter::commit() {
+  if (!is_complete_) {
+    complete();
   }
   std::size_t left = shards_.size();
   try {

@@ -42,6 +42,9 @@ class TokenWriter {
   // reserve() and write().
   void append(std::span<const std::uint16_t> tokens) { write(reserve(tokens.size()), tokens); }
   void append(std::span<const std::uint32_t> tokens) { write(reserve(tokens.size()), tokens); }
+  // Writes headers and brings all to the device: what is left of commit() is names. Nothing may be
+  // written from then on.
+  void complete();
   // All files are complete, durable and under their names when this returns. All are written
   // before the first takes its name; shards take theirs from the last to the first, so that a set
   // that begins at 0 is whole. What took its name before a failure is removed.
@@ -64,6 +67,7 @@ class TokenWriter {
 
   Options options_;
   std::uint64_t num_tokens_ = 0;
+  bool is_complete_ = false;
   // Guards the list, which grows while threads write, and the counts in it.
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Shard>> shards_;

@@ -91,7 +91,7 @@ TEST_CASE("rows are those of a naive scan, for random documents in any shards") 
       const Philox random = philox(i, seed, 3);
       tokens[i] = random.word[0] % (2 + seed) == 0 ? 70'000 : random.word[1] % 70'000;
     }
-    write_tokens({folder / "set", {70'001, 70'000, "test"}, 1 + 37 * seed}, tokens);
+    write_tokens({folder / "set", {70'001, 70'000, "test"}, 97 + 37 * seed}, tokens);
     const auto source = std::make_shared<TokenSource>(folder.path());
     const auto length = static_cast<std::int64_t>(1 + seed * 5);
     const TokenDataset dataset(source, length, {3, 990});

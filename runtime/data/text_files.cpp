@@ -1,8 +1,6 @@
-#include "runtime/data/byte_text.h"
+#include "runtime/data/text_files.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 #include <string>
 #include <system_error>
 
@@ -13,8 +11,6 @@ namespace fsdptrain::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kBytesPerRead = std::size_t{1} << 20;
 
 std::vector<fs::path> regular_files_below(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -34,9 +30,7 @@ std::vector<fs::path> regular_files_below(const fs::path& folder) {
   return files;
 }
 
-}  // namespace
-
-std::vector<fs::path> list_documents(const fs::path& text) {
+std::vector<fs::path> files_of(const fs::path& text) {
   try {
     std::error_code error;
     const fs::file_status status = fs::status(text, error);
@@ -62,37 +56,19 @@ std::vector<fs::path> list_documents(const fs::path& text) {
   }
 }
 
-std::uint64_t total_bytes(const std::vector<fs::path>& documents) {
-  std::uint64_t nbytes = 0;
-  for (const fs::path& document : documents) {
-    nbytes += File::open_for_reading(document).size();
-  }
-  return nbytes;
-}
+}  // namespace
 
-void append_byte_tokens(const std::vector<fs::path>& documents, TokenWriter& writer,
-                        const std::function<void(std::uint64_t)>& progress) {
-  constexpr std::array<std::uint16_t, 1> kEnd{kByteEndOfDocument};
-  std::vector<std::byte> bytes(kBytesPerRead);
-  std::vector<std::uint16_t> tokens(kBytesPerRead);
-  std::uint64_t done = 0;
-  for (const fs::path& document : documents) {
-    const File file = File::open_for_reading(document);
-    std::uint64_t offset = 0;
-    while (const std::size_t nbytes = file.read_at(offset, bytes)) {
-      offset += nbytes;
-      std::transform(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(nbytes),
-                     tokens.begin(), [](std::byte b) { return static_cast<std::uint16_t>(b); });
-      writer.append(std::span(tokens).first(nbytes));
-      done += nbytes;
-      if (progress) {
-        progress(done);
-      }
+std::vector<TextFile> list_texts(const std::vector<fs::path>& paths,
+                                 std::optional<TextFormat> format) {
+  std::vector<TextFile> files;
+  for (const fs::path& path : paths) {
+    for (const fs::path& file : files_of(path)) {
+      const TextFormat of_name =
+          file.extension() == ".jsonl" ? TextFormat::Jsonl : TextFormat::Text;
+      files.push_back({file, format.value_or(of_name), File::open_for_reading(file).size()});
     }
-    writer.append(std::span(kEnd));
   }
-  check<DataError>(done > 0, "{}: the text is empty: there is nothing to learn from",
-                   documents.empty() ? "no document" : documents.front().native());
+  return files;
 }
 
 }  // namespace fsdptrain::data
