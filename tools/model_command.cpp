@@ -74,7 +74,7 @@ void print_summary(const Config& config, const std::vector<ParameterRow>& rows,
              totals.parameters - totals.trained);
   fmt::print("FLOPs per token  {:.6g}: {}, seq_len {}\n\n", flops_per_token(config),
              kFlopsConvention, config.train.seq_len);
-  const RankContext& context = current_context();
+  RankContext& context = current_context();
   fmt::print(
       "peak memory of a training step of {} x {} tokens, {}, recompute {}, isa {}, {} "
       "threads:\n",
@@ -111,7 +111,7 @@ void print_json(const Config& config, const std::vector<ParameterRow>& rows,
   for (std::size_t category = 0; category < kNumMemoryCategories; ++category) {
     bytes[std::string(name_of(static_cast<MemoryCategory>(category)))] = memory.peak[category];
   }
-  const RankContext& context = current_context();
+  RankContext& context = current_context();
   const Totals totals = totals_of(rows);
   const Json object{{"model", config.model.name},
                     {"parameters", totals.parameters},

@@ -95,16 +95,21 @@ MemoryCounters step_memory(const Config& config, Device device) {
   const auto model = build_model(config);
   nn::FlatParameters parameters(*model, parameter_options(config, device));
   const auto optimizer = build_optimizer(config.optimizer, parameters.chunks());
-  TrainStep step(*model, parameters, *optimizer, device, {.grad_clip = train.grad_clip});
+  TrainStep step(*model, parameters, *optimizer, device,
+                 {.grad_clip = train.grad_clip,
+                  .label_smoothing = train.label_smoothing,
+                  .z_loss = train.z_loss});
   const std::int64_t num_tokens = train.micro_batch * train.seq_len;
-  const std::vector<std::int64_t> tokens(static_cast<std::size_t>(num_tokens));
-  const data::Batch batch{tokens, tokens, train.micro_batch, train.seq_len, 0, num_tokens};
+  const std::vector<std::int64_t> zeros(static_cast<std::size_t>(num_tokens));
+  const data::Batch batch{zeros, zeros, train.micro_batch, train.seq_len, 0, num_tokens,
+                          zeros, zeros};
   // From the second on, micro-batches are alike, and so are steps.
   const std::vector<data::Batch> batches(train.global_batch > train.micro_batch ? 2 : 1, batch);
   Allocator& allocator = current_context().allocator(device);
   for (std::uint64_t number = 0; number < 2; ++number) {
     allocator.reset_peaks();
-    step.run(batches, number, config.optimizer.lr);
+    step.forward_backward(batches, number);
+    step.update(config.optimizer.lr);
   }
   return allocator.counters();
 }

@@ -35,6 +35,11 @@ def tensors(path):
     return data[8 + int.from_bytes(data[:8], "little"):]
 
 
+def floats(path):
+    data = tensors(path)
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
 class Train(CliTest):
     def metrics(self, run="run"):
         lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
@@ -177,6 +182,27 @@ class Train(CliTest):
             self.assertEqual(line["text"], text.decode(errors="replace"))
         self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("plain", "run")])
 
+    def test_the_average_of_the_weights_is_that_of_each_step(self):
+        self.prepare(TEXT)
+        # Runs of 0, 1, 2 and 3 steps at a constant rate: the weights behind each step of the last.
+        constant = ["--set", "schedule.name=constant"]
+        weights = []
+        for steps in range(4):
+            self.check_done("train", *TINY, *constant, "--overwrite", "--set", f"train.steps={steps}",
+                            "--set", "train.ema_decay=0.75")
+            weights.append(floats(self.folder / "run/weights.safetensors"))
+        average = weights[0]
+        for step in weights[1:]:
+            average = [a + 0.25 * (w - a) for a, w in zip(average, step)]
+        path = self.folder / "run/weights_ema.safetensors"
+        error = max(abs(a - w) for a, w in zip(average, floats(path)))
+        self.assertLess(error, 1e-6)  # rounding of three float32 updates of values below 2
+        self.assertGreater(max(abs(a - w) for a, w in zip(average, weights[3])), 1e-3)
+        # It has the form of the weights.
+        path.rename(self.folder / "run/weights.safetensors")
+        self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output",
+                        "sample.txt")
+
     def test_samples_need_byte_tokens(self):
         tokens = self.prepare(TEXT)
         data = bytearray(tokens.read_bytes())
@@ -216,6 +242,9 @@ class Train(CliTest):
                          r"\"layer_norm\" in h\.0\.ln_1: output has nan at .*: lower optimizer\.lr, .*; "
                          r"the weights from before the step are written")
         self.assertEqual([line["action"] for line in self.metrics() if "event" in line], ["stop"])
+        record = self.record()
+        self.assertEqual((record["status"], record["exit_code"]), ("failed", FAILED))
+        self.assertIn(record["error"], result.stderr)
         # They are those that the first step made.
         self.check_done("train", *wild, "--set", "run.dir=one", "--set", "train.steps=1")
         self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("run", "one")])

@@ -10,6 +10,7 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
+#include "runtime/optim/weight_average.h"
 #include "tools/exit_code.h"
 #include "tools/machine/fma_roof.h"
 #include "tools/stop_signals.h"
@@ -45,6 +46,16 @@ std::vector<DataFile> describe(const Datasets& datasets) {
   return files;
 }
 
+// The same parameters with their averages, where they have one.
+std::vector<nn::FlatParameters::Named> averaged(std::vector<nn::FlatParameters::Named> parameters,
+                                                const optim::WeightAverage& average) {
+  for (nn::FlatParameters::Named& parameter : parameters) {
+    parameter.values =
+        average.find(parameter.name, parameter.values.shape()).value_or(parameter.values);
+  }
+  return parameters;
+}
+
 // The objects of one run, in the order in which they need each other: nothing that can refuse the
 // input comes behind the folder, which may replace an earlier run.
 class Trainer {
@@ -60,7 +71,7 @@ class Trainer {
     std::int64_t steps = 0;
   };
 
-  // What else can be refused is checked, then the folder is made.
+  // The rest of what can be refused, the initial weights and the average; then the folder is made.
   RunFolder checked_folder(RunFolder::Existing existing);
   // Trains until the last step or a signal, and writes the weights; the signal, or 0.
   int train_all();
@@ -81,6 +92,8 @@ class Trainer {
   std::unique_ptr<models::Decoder> model_;
   nn::FlatParameters parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  // Begins when the initial weights are there.
+  std::optional<optim::WeightAverage> average_;
   optim::LrSchedule schedule_;
   TrainStep step_;
   NonFinitePolicy non_finite_;
@@ -127,6 +140,9 @@ RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
   check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
   if (!config_.model.init_from.empty()) {
     load_weights(config_.model.init_from, parameters_);
+  }
+  if (config_.train.ema_decay > 0) {
+    average_.emplace(parameters_.chunks(), config_.train.ema_decay);
   }
   return RunFolder::create(config_, existing);
 }
@@ -222,6 +238,9 @@ void Trainer::train_one(std::int64_t step) {
   }
   non_finite_.passed();
   step_.update(lr);
+  if (average_) {
+    average_->update(parameters_.chunks());
+  }
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
     report(step, loss, grad_norm, lr);
   }
@@ -287,8 +306,11 @@ void Trainer::write_samples(std::int64_t step) {
 }
 
 void Trainer::write_weights() {
-  save_weights(folder_.weights(), parameters_.named(),
-               {.config = config_, .tokenizer = datasets_.vocabulary().tokenizer});
+  const WeightsInfo info{.config = config_, .tokenizer = datasets_.vocabulary().tokenizer};
+  save_weights(folder_.weights(), parameters_.named(), info);
+  if (average_) {
+    save_weights(folder_.average_weights(), averaged(parameters_.named(), *average_), info);
+  }
 }
 
 void Trainer::finish() {

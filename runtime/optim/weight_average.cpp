@@ -1,0 +1,48 @@
+#include "runtime/optim/weight_average.h"
+
+#include <algorithm>
+
+#include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
+#include "runtime/ops/inplace.h"
+
+namespace fsdptrain::optim {
+
+WeightAverage::WeightAverage(const std::vector<nn::FlatChunk>& chunks, double decay)
+    : decay_(decay) {
+  check<ConfigError>(decay >= 0 && decay < 1, "weight average: decay must be in [0, 1), got {}",
+                     decay);
+  const autograd::NoGradGuard no_grad;
+  for (const nn::FlatChunk& chunk : chunks) {
+    const Tensor& p = chunk.parameters;
+    const Tensor values =
+        Tensor::empty(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer);
+    ops::copy_(values, p);
+    averages_.push_back({values, chunk.segments});
+  }
+}
+
+void WeightAverage::update(const std::vector<nn::FlatChunk>& chunks) {
+  check<ShapeError>(chunks.size() == averages_.size(),
+                    "weight average: there must be {} chunks, as at first, got {}",
+                    averages_.size(), chunks.size());
+  const autograd::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    ops::lerp_(averages_[i].values, chunks[i].parameters, 1 - decay_);
+  }
+}
+
+std::optional<Tensor> WeightAverage::find(const std::string& name, const Shape& shape) const {
+  for (const auto& [values, segments] : averages_) {
+    const auto segment = std::ranges::find(segments, name, &nn::Segment::name);
+    if (segment != segments.end()) {
+      check<ShapeError>(shape.numel() == segment->end - segment->begin,
+                        "weight average: {} has {} elements, asked for {}", name,
+                        segment->end - segment->begin, shape);
+      return values.alias(shape, Strides::contiguous(shape), segment->begin);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace fsdptrain::optim
