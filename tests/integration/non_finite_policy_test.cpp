@@ -30,12 +30,19 @@ tools::TrainConfig policy_config(const char* non_finite, std::int64_t limit) {
   return config;
 }
 
+tools::RunFolder make_run_folder(const std::filesystem::path& dir) {
+  tools::Config config;
+  config.run.dir = dir;
+  return tools::RunFolder::create(config, tools::RunFolder::Existing::Refuse);
+}
+
 // A run whose second block's gradients become NaN in even steps.
 struct Run {
   explicit Run(const char* non_finite, std::int64_t limit = 10)
       : gpt2(tiny_gpt2(), Device::cpu(), DType::Float32),
         policy(policy_config(non_finite, limit)),
-        metrics(folder / "metrics.jsonl") {
+        run_folder(make_run_folder(folder / "run")),
+        reporter(run_folder, {}) {
     gpt2.model.blocks()[1]->add_hooks(
         {.pre_forward = {}, .post_forward = [](nn::Module::Tensors& outputs) {
            const bool bad = current_context().random.step % 2 == 0;
@@ -54,7 +61,7 @@ struct Run {
     const double norm = result.grad_norm.item();
     if (!std::isfinite(norm) || !std::isfinite(result.loss.item())) {
       policy.react({gpt2.step, gpt2.parameters, {&batch, 1}, number, result.loss.item(), norm},
-                   metrics, [this] { ++saved; });
+                   reporter, [this] { ++saved; });
       return;
     }
     policy.passed();
@@ -63,7 +70,7 @@ struct Run {
 
   std::vector<nlohmann::json> events() const {
     std::vector<nlohmann::json> lines;
-    std::ifstream file(folder / "metrics.jsonl");
+    std::ifstream file(run_folder.metrics());
     for (std::string line; std::getline(file, line);) {
       lines.push_back(nlohmann::json::parse(line));
     }
@@ -73,7 +80,8 @@ struct Run {
   data::TemporaryFolder folder;
   Gpt2Run gpt2;
   NonFinitePolicy policy;
-  tools::MetricsWriter metrics;
+  tools::RunFolder run_folder;
+  tools::Reporter reporter;
   int saved = 0;
 };
 

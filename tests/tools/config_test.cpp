@@ -187,7 +187,7 @@ TEST_CASE("each mistake is named with its place, key, value and cure") {
       {"[model]\ninit_from = \"a\\u0000b\"\n",
        "model.init_from = \"a\\u0000b\": must be without zero bytes"},
       {"[data]\ntokens = [\"a\", 1]\n",
-       "data.tokens = ['a', 1]: must be of type list of strings, got array"},
+       "data.tokens = [ 'a', 1 ]: must be of type list of strings, got array"},
       {"[data]\ntokens = [\"a\", \"\"]\n", "data.tokens = [\"a\", \"\"]: must be not empty"},
       {"[data]\ntokens = [\"a\", \"b\"]\nweights = 1\n",
        "run.toml:3: data.weights = [1.0]: must have as many elements as data.tokens = [\"a\", "
