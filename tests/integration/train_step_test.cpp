@@ -179,31 +179,15 @@ TEST_SUITE("integration/train_step") {
     CHECK(last < 0.5 * first);
   }
 
-  TEST_CASE("micro-batches with unequal numbers of targets weigh every target the same") {
-    const auto gradients = [](std::span<const data::Batch> batches) {
+  TEST_CASE("a micro-batch without targets adds nothing") {
+    const auto gradient_norm = [](std::span<const data::Batch> batches) {
       models::Gpt2Config config = tiny_gpt2();
       config.dropout = 0;
       Gpt2Run run(config, Device::cpu(), DType::Float32);
-      const auto result = run.step.forward_backward(batches, 0);
-      return result.grad_norm.item();
+      return run.step.forward_backward(batches, 0).grad_norm.item();
     };
-    data::Batch whole = random_batch(2, 20, 101, 0);
-    for (std::size_t i = 0; i < 13; ++i) {
-      whole.targets[i] = kIgnoredTarget;
-    }
-    whole.num_targets = 40 - 13;
-    std::vector<data::Batch> parts;
-    for (std::size_t row = 0; row < 2; ++row) {
-      const auto slice = [row](const std::vector<std::int64_t>& values) {
-        return std::vector<std::int64_t>(values.begin() + static_cast<long>(20 * row),
-                                         values.begin() + static_cast<long>(20 * (row + 1)));
-      };
-      parts.push_back({slice(whole.tokens), slice(whole.targets), 1, 20, row, row == 0 ? 7 : 20});
-    }
-    CHECK(gradients(parts) == doctest::Approx(gradients({&whole, 1})).epsilon(1e-5));
-    // A micro-batch without targets adds nothing.
-    parts.push_back(masked_batch());
-    CHECK(gradients(parts) == gradients(std::span(parts).first(2)));
+    const data::Batch parts[] = {random_batch(2, 20, 101, 0), masked_batch()};
+    CHECK(gradient_norm(parts) == gradient_norm({parts, 1}));
   }
 
   TEST_CASE("a step without targets updates nothing") {
