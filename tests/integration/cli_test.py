@@ -35,7 +35,7 @@ class General(CliTest):
         self.assertRegex(self.check_done("--version"), r"\Afsdptrain \d+\.\d+\.\d+\n\Z")
 
     def test_a_wrong_command_line_points_to_the_fitting_help(self):
-        self.check_error(REFUSED, "subcommand is required: one of train, ")
+        self.check_error(REFUSED, "subcommand is required: one of data, ")
         self.check_error(REFUSED, ": one of train, generate, data, config, model, bench, version: see fsdptrain "
                          "--help", "teach")
         self.check_error(REFUSED, ": one of prepare, inspect, baseline: see fsdptrain data --help",

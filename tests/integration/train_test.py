@@ -479,7 +479,7 @@ class Generate(CliTest):
         data = path.read_bytes()
         self.assertEqual(data.count(b'"tokenizer":"byte"'), 1)
         path.write_bytes(data.replace(b'"tokenizer":"byte"', b'"tokenizer":"gpt2"'))
-        self.check_error(REFUSED, 'knows the tokenizer "byte" only, these weights are of "gpt2"',
+        self.check_error(REFUSED, 'weights of the tokenizer "byte" only, these are of "gpt2"',
                          "generate", "--run", "run", "--prompt", "a")
 
     def test_a_wrong_number_of_threads_is_refused(self):
@@ -489,7 +489,7 @@ class Generate(CliTest):
     def test_an_empty_prompt_and_bad_numbers_are_refused(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)
-        self.check_error(REFUSED, "at least one token", "generate", "--run", "run", "--prompt", "")
+        self.check_error(REFUSED, "--prompt: must have at least one byte", "generate", "--run", "run", "--prompt", "")
         self.check_error(REFUSED, "--temperature", "generate", "--run", "run", "--prompt", "a",
                          "--temperature", "-1")
         self.check_error(REFUSED, "--tokens", "generate", "--run", "run", "--prompt", "a", "--tokens",

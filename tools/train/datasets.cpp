@@ -90,6 +90,20 @@ Datasets open_datasets(const Config& config) {
   return datasets;
 }
 
+data::Loader make_loader(const Config& config, const Datasets& datasets) {
+  try {
+    return {datasets.training,
+            {.seed = static_cast<std::uint64_t>(config.run.seed),
+             .global_batch = config.train.global_batch,
+             .micro_batch = config.train.micro_batch}};
+  } catch (ConfigError& error) {
+    error.add_context(config.data.weights.empty()
+                          ? "data.weights is not given, so sources count by their tokens"
+                          : "data.weights");
+    throw;
+  }
+}
+
 std::vector<std::shared_ptr<const data::TokenDataset>> open_validation(
     const Config& config, const std::vector<std::string>& sources) {
   std::vector<std::shared_ptr<const data::TokenDataset>> datasets;

@@ -30,6 +30,10 @@ struct Datasets {
 // where the tokens do not fit the model, or data.weights the sources.
 Datasets open_datasets(const Config& config);
 
+// The order in which training sees them. ConfigError, naming data.weights, for weights that leave a
+// source no sample.
+data::Loader make_loader(const Config& config, const Datasets& datasets);
+
 // What open_datasets() would validate on if data.validation were `sources`: for an evaluation on
 // tokens of its own.
 std::vector<std::shared_ptr<const data::TokenDataset>> open_validation(
