@@ -54,8 +54,12 @@ void print_table(const std::vector<std::vector<std::string>>& lines) {
   }
 }
 
-std::string gibibytes(std::int64_t bytes) {
-  return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0));
+std::string as_size(std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  constexpr double kMebi = 1024.0 * 1024.0;
+  return bytes < 1024 * 1024          ? fmt::format("{:.2f} KiB", size / 1024)
+         : bytes < 1024 * 1024 * 1024 ? fmt::format("{:.2f} MiB", size / kMebi)
+                                      : fmt::format("{:.2f} GiB", size / (1024 * kMebi));
 }
 
 void print_summary(const Config& config, const std::vector<ParameterRow>& rows,
@@ -83,10 +87,10 @@ void print_summary(const Config& config, const std::vector<ParameterRow>& rows,
   for (std::size_t category = 0; category < kNumMemoryCategories; ++category) {
     if (memory.peak[category] > 0) {
       fmt::print("  {:<13}  {:>14}\n", name_of(static_cast<MemoryCategory>(category)),
-                 gibibytes(memory.peak[category]));
+                 as_size(memory.peak[category]));
     }
   }
-  fmt::print("  {:<13}  {:>14}\n", "at once", gibibytes(memory.peak_total));
+  fmt::print("  {:<13}  {:>14}\n", "at once", as_size(memory.peak_total));
 }
 
 void print_json(const Config& config, const std::vector<ParameterRow>& rows,

@@ -184,23 +184,23 @@ TEST_SUITE("runtime/nn/parameter_rules") {
 
   TEST_CASE("frozen bfloat16 is stored as such, and seen in the compute dtype") {
     const std::vector<ParameterRule> rules{
-        {.pattern = "h.0.*", .trainable = false, .dtype = DType::BFloat16}};
+        {.pattern = "h.1.*", .trainable = false, .dtype = DType::BFloat16}};
     for (const DType compute : {DType::Float32, DType::BFloat16}) {
       CAPTURE(name_of(compute));
       Net net;
       FlatParameters owner(net, {.compute_dtype = compute, .seed = 3, .rules = rules});
-      const Tensor stored = owner.find("h.0.weight").values;
+      const Tensor stored = owner.find("h.1.weight").values;
       CHECK(stored.dtype() == DType::BFloat16);
-      CHECK(owner.find("h.1.weight").values.dtype() == DType::Float32);
-      const Tensor expected = Tensor::zeros({5, 3}, DType::BFloat16);
-      initialize(expected, "h.0.weight", Init::normal(0.02), 3);
+      CHECK(owner.find("h.0.weight").values.dtype() == DType::Float32);
+      const Tensor expected = Tensor::zeros({2, 5}, DType::BFloat16);
+      initialize(expected, "h.1.weight", Init::normal(0.02), 3);
       CHECK(stored.to_vector() == expected.to_vector());
-      const Tensor& seen = *net.first.parameters()[0].tensor;
+      const Tensor& seen = *net.second.parameters()[0].tensor;
       CHECK(seen.dtype() == compute);
       CHECK((seen.storage() == stored.storage()) == (compute == DType::BFloat16));
       backward_of(net, compute, 1);
       CHECK(seen.to_vector() == stored.to_vector());
-      CHECK(owner.find("h.1.weight").gradient.dtype() == DType::Float32);
+      CHECK(owner.find("h.0.weight").gradient.dtype() == DType::Float32);
       // A write is seen by the next forward, and noticed by a backward that is under way.
       const Tensor pending = ops::sum(net(random_tensor({4, 3}, 1, 1, compute)));
       Tensor(stored).set_item(0, 42);
