@@ -52,6 +52,7 @@ class Train(CliTest):
         """Starts a run and waits for its first line."""
         process = subprocess.Popen([FSDPTRAIN, "train", *TINY, *arguments], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        self.addCleanup(process.kill)
         process.stdout.readline()
         return process
 
