@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <vector>
 
 #include "runtime/data/token_file.h"
 #include "tests/fuzz/fuzz.h"
