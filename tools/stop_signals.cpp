@@ -37,6 +37,8 @@ StopSignals::StopSignals() : held_{}, before_{} {
                   reason);
   }
   pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  // One that was held back already counts from the start, however soon the work asks.
+  take_one();
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -51,21 +53,27 @@ StopSignals::~StopSignals() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
+bool StopSignals::take_one() {
+  signalfd_siginfo info{};
+  if (::read(arrived_, &info, sizeof info) != sizeof info) {
+    return false;
+  }
+  const int signal = static_cast<int>(info.ssi_signo);
+  int none = 0;
+  if (!first_.compare_exchange_strong(none, signal)) {
+    // No destructors and no buffers: whatever holds the process up may hold those up too.
+    ::_exit(static_cast<int>(ExitCode::Signalled) + signal);
+  }
+  return true;
+}
+
 void StopSignals::watch() {
   std::array<pollfd, 2> sources{{{arrived_, POLLIN, 0}, {wake_, POLLIN, 0}}};
   for (;;) {
     if (::poll(sources.data(), sources.size(), -1) < 0) {
       continue;  // EINTR: a debugger
     }
-    signalfd_siginfo info{};
-    if (::read(arrived_, &info, sizeof info) == sizeof info) {
-      const int signal = static_cast<int>(info.ssi_signo);
-      int none = 0;
-      if (!first_.compare_exchange_strong(none, signal)) {
-        // No destructors and no buffers: whatever holds the process up may hold those up too.
-        ::_exit(static_cast<int>(ExitCode::Signalled) + signal);
-      }
-    } else if (sources[1].revents != 0) {
+    if (!take_one() && sources[1].revents != 0) {
       return;
     }
   }

@@ -35,6 +35,9 @@ class StopSignals {
   void check_stop() const;
 
  private:
+  // Notes the next signal that has arrived, or ends the process for a second one; false where there
+  // is none.
+  bool take_one();
   // Waits for signals until `wake_` can be read.
   void watch();
 

@@ -36,7 +36,7 @@ class General(CliTest):
 
     def test_a_wrong_command_line_points_to_the_fitting_help(self):
         self.check_error(REFUSED, "subcommand is required: one of data, ")
-        self.check_error(REFUSED, ": one of train, generate, data, config, model, bench, version: see fsdptrain "
+        self.check_error(REFUSED, ": one of data, model, train, eval, generate, config, bench, version: see fsdptrain "
                          "--help", "teach")
         self.check_error(REFUSED, ": one of prepare, inspect, baseline: see fsdptrain data --help",
                          "data")
