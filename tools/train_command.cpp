@@ -23,13 +23,12 @@ be written (a full disk) are warned about once: the run goes on, writes its weig
 ends with exit code 1. Weights that cannot be written are exit code 1, too; no file is ever
 half written.
 
-From a text to a sample of a trained model:
+Examples:
   fsdptrain data prepare --text books/ --output books.tok
   fsdptrain train --config configs/quickstart.toml --set data.tokens=books.tok
   fsdptrain eval --run runs/quickstart --tokens books.tok
   fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
 
-More examples:
   fsdptrain train --config configs/quickstart.toml --set train.steps=100 --set run.dir=runs/short
   fsdptrain train --config runs/short/config.toml --overwrite
   fsdptrain train --config runs/short/config.toml --set run.dir=runs/longer \
