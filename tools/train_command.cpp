@@ -24,10 +24,11 @@ ends with exit code 1. Weights that cannot be written are exit code 1, too; no f
 half written.
 
 Examples:
-  fsdptrain data prepare --text books/ --output books.tok
-  fsdptrain train --config configs/quickstart.toml --set data.tokens=books.tok
-  fsdptrain eval --run runs/quickstart --tokens books.tok
+  fsdptrain data prepare --text books/ --output books.bin
+  fsdptrain train --config configs/quickstart.toml --set data.binens=books.bin
+  fsdptrain eval --run runs/quickstart
   fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
+
   fsdptrain train --config configs/quickstart.toml --set train.steps=100 --set run.dir=runs/short
   fsdptrain train --config runs/short/config.toml --overwrite
   fsdptrain train --config runs/short/config.toml --set run.dir=runs/longer \
@@ -44,7 +45,7 @@ Examples:
       "replace the run in run.dir: its files and no others, once all else is checked");
   return {command, [arguments] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
-            require_key(config, "data.tokens");
+            require_key(config, "data.binens");
             return train(config, arguments->overwrite ? RunFolder::Existing::Overwrite
                                                       : RunFolder::Existing::Refuse);
           }};

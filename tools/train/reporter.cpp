@@ -1,6 +1,7 @@
 #include "tools/train/reporter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "runtime/base/error.h"
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
-const char* const kStandardOutput = "standard output";
+constexpr const char* kStandardOutput = "standard output";
 
 // A model need not write UTF-8: what is none becomes U+FFFD.
 std::string as_text(const Json& json) {
@@ -23,7 +24,7 @@ std::string as_text(const Json& json) {
 }  // namespace
 
 std::string as_duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const auto whole = std::llround(seconds);
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
