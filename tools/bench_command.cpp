@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <functional>
@@ -158,6 +159,32 @@ Examples:
           [arguments] { return run_bench(*arguments, [&] { return run_step(*arguments); }); }};
 }
 
+Command add_bench_data_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "data", "Time preparation of data and loading beside what they cannot save");
+  command->footer(
+      R"(Preparation beside reading its input and writing and syncing as many bytes as its output has;
+the loader beside a training step of the quickstart's model. Choose a folder on the disk that is
+meant: one in memory makes another figure.
+
+Examples:
+  fsdptrain bench data
+  fsdptrain bench data --folder /mnt/data --megabytes 512 --json)");
+  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto megabytes = std::make_shared<std::int64_t>(64);
+  const auto folder =
+      std::make_shared<std::filesystem::path>(std::filesystem::temp_directory_path());
+  command->add_option("--megabytes", *megabytes, "of each input, 2^20 bytes to one")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--folder", *folder, "where inputs and outputs are made and removed again")
+      ->type_name("PATH");
+  return {command, [arguments, megabytes, folder] {
+            return run_bench(*arguments,
+                             [&] { return bench_data(*folder, *megabytes, arguments->rounds); });
+          }};
+}
+
 Command add_bench_gemm_command(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("gemm", "Time our matrix products beside oneDNN's on threads of its own");
@@ -236,9 +263,8 @@ Examples:
   fsdptrain bench step
   fsdptrain bench gemm --json)");
   const std::vector<Command> commands{
-      add_bench_step_command(*command),
-      add_bench_gemm_command(*command),
-      add_bench_memory_command(*command),
+      add_bench_step_command(*command), add_bench_gemm_command(*command),
+      add_bench_data_command(*command), add_bench_memory_command(*command),
       add_bench_ops_command(*command),
   };
   return {command, [commands] { return run_parsed(commands); }};

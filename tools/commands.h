@@ -26,6 +26,7 @@ Command add_model_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
 
+Command add_bench_data_command(CLI::App& app);
 Command add_bench_gemm_command(CLI::App& app);
 Command add_bench_memory_command(CLI::App& app);
 Command add_bench_ops_command(CLI::App& app);

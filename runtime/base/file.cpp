@@ -212,6 +212,12 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
+void File::begin_sync(std::uint64_t offset, std::uint64_t nbytes) {
+  // What it cannot do is left to sync(), which reports.
+  ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(nbytes),
+                    SYNC_FILE_RANGE_WRITE);
+}
+
 void File::sync() {
   if (::fsync(descriptor_) != 0) {
     const int error = errno;

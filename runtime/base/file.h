@@ -31,6 +31,9 @@ class File {
   // Fills `out` from `offset` on; the bytes read are fewer only where the file ends.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // Has the system begin to bring written bytes to the device, so that sync() waits less. A hint:
+  // whether it is taken changes no result.
+  void begin_sync(std::uint64_t offset, std::uint64_t nbytes);
   // Returns when the bytes have reached the device.
   void sync();
 
@@ -55,6 +58,9 @@ class AtomicFile {
   const std::filesystem::path& path() const { return path_; }
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
+  void begin_sync(std::uint64_t offset, std::uint64_t nbytes) {
+    temporary_.begin_sync(offset, nbytes);
+  }
   // Returns when the bytes have reached the device: of several files that belong together, none
   // takes its name before all are written.
   void sync() { temporary_.sync(); }

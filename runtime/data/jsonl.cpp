@@ -11,8 +11,8 @@
 namespace fsdptrain::data {
 namespace {
 
-// How far a search for the end of a line reads at once.
-constexpr std::uint64_t kBytesPerSearch = std::uint64_t{1} << 18;
+// How far a search for the end of a line reads at first, and then twice as far each time.
+constexpr std::uint64_t kFirstSearchBytes = std::uint64_t{1} << 14;
 
 const char* name_of(simdjson::dom::element_type type) {
   using simdjson::dom::element_type;
@@ -76,9 +76,11 @@ std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
   std::size_t last = filled;
   if (loaded().empty() || loaded().back() != '\n') {
     std::size_t searched = filled;
+    std::uint64_t step = kFirstSearchBytes;
     while (from + filled < nbytes && loaded().find('\n', searched) == std::string_view::npos) {
       searched = filled;
-      load_up_to(from + filled + std::max<std::uint64_t>(kBytesPerSearch, filled));
+      load_up_to(from + filled + step);
+      step *= 2;
     }
     last = std::min(loaded().find('\n', searched), filled);
   }

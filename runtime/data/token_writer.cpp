@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 
 // No token: beyond every vocabulary.
 constexpr std::uint32_t kNoEnd = 0xffffffff;
+// Parts from this size on are on their way to the device while others are made.
+constexpr std::size_t kBytesPerSync = std::size_t{1} << 19;
 constexpr std::uint64_t kLargestShards = 100'000;
 constexpr std::size_t kShardDigits = 5;
 constexpr std::string_view kShardEnding = ".bin";
@@ -130,7 +132,11 @@ void TokenWriter::write_part(std::size_t index, std::uint64_t offset,
       shard->is_ended = tokens.back() == end;
     }
   }
-  shard->file.write_at(kTokenHeaderBytes + offset * sizeof(Token), std::as_bytes(tokens));
+  const std::uint64_t place = kTokenHeaderBytes + offset * sizeof(Token);
+  shard->file.write_at(place, std::as_bytes(tokens));
+  if (tokens.size_bytes() >= kBytesPerSync) {
+    shard->file.begin_sync(place, tokens.size_bytes());
+  }
 }
 
 void TokenWriter::write(std::uint64_t begin, std::span<const std::uint16_t> tokens) {

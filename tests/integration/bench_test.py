@@ -128,6 +128,18 @@ class Others(BenchTest):
                      "cast_bfloat16_to_float32", "sum_of_squares"):
             self.check_positive(figures, (name, name + ".of_copy"))
 
+    def test_data_compares_with_reading_and_writing(self):
+        figures = self.bench("data", "--megabytes", 1, "--folder", self.folder, "--rounds", 5)
+        self.check_positive(figures, ("prepare_text", "prepare_jsonl", "loader", "step"))
+        for kind in ("text", "jsonl"):
+            self.assertEqual(figures[f"prepare_ratio_{kind}"]["floor"], 0.8)
+        share = figures["loader_share_of_step"]
+        self.assertEqual(share["ceiling"], 0.01)
+        self.assertAlmostEqual(share["value"], figures["loader"]["value"] / figures["step"]["value"])
+        self.assertEqual(self.files(), [])
+        self.check_error(FAILED, "no folder can be made in", "bench", "data", "--folder", "none",
+                         "--megabytes", 1)
+
     def test_ops_have_their_roofs(self):
         for dtype in ("float32", "bfloat16"):
             figures = self.bench("ops", *TINY, "--dtype", dtype)
@@ -148,7 +160,7 @@ class CommandLine(BenchTest):
         self.assertRegex(result.stdout, r"(?m)^  adamw.of_copy +[\d.]+ share +[█·]{20}$")
 
     def test_help_teaches(self):
-        for arguments in ([], ["gemm"], ["memory"], ["ops"], ["step"]):
+        for arguments in ([], ["data"], ["gemm"], ["memory"], ["ops"], ["step"]):
             output = self.check_done("bench", *arguments, "--help")
             self.assertIn("Examples:\n  fsdptrain bench", output)
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "tools/bench/report.h"
@@ -10,6 +12,10 @@ namespace fsdptrain::tools {
 
 // Products of a training step: ours and the library's, against the peak of multiply-and-add.
 Report bench_gemm(const Config& config, int rounds);
+
+// Preparation of data against reading the input and writing as many bytes as the output has, in
+// files below `folder`, and the loader's part of a training step.
+Report bench_data(const std::filesystem::path& folder, std::int64_t megabytes, int rounds);
 
 // What moves memory, in arrays of `numel` floats, against a copy.
 Report bench_memory(std::int64_t numel, int rounds);
