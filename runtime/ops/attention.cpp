@@ -99,7 +99,7 @@ struct Settings {
 // The output and its log-sum-exp.
 std::vector<Tensor> forward(const Heads& heads, const Settings& settings,
                             const Tensor& document_ids) {
-  const auto& [q, k, v] = heads;
+  const Tensor& q = heads.q_BTHD;
   return autograd::keep_or_run("attention", [&] {
     const Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device());
     const Tensor log_sum_exp =
@@ -108,8 +108,8 @@ std::vector<Tensor> forward(const Heads& heads, const Settings& settings,
     kernels::attention_forward(q.launch(), {.out_BTHD = out.view(),
                                             .log_sum_exp_BHT = log_sum_exp.view(),
                                             .q_BTHD = q.view(),
-                                            .k_BSGD = k.view(),
-                                            .v_BSGD = v.view(),
+                                            .k_BSGD = heads.k_BSGD.view(),
+                                            .v_BSGD = heads.v_BSGD.view(),
                                             .scale = settings.scale,
                                             .mask = settings.mask(document_ids)});
     return std::vector{out, log_sum_exp};
