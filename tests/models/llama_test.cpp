@@ -127,15 +127,17 @@ TEST_SUITE("models/llama") {
   TEST_CASE("projections that end a branch start smaller, by the number of branches") {
     models::Llama model(golden_config(Golden("llama_tiny.float64.safetensors")));
     nn::FlatParameters parameters(model, {});
-    const auto deviation = [&](const std::string& name) {
+    // Of 1536 values, known to 1.8 %; two layers have four branches.
+    const auto is_deviation = [&](const std::string& name, double expected) {
       const Tensor& values = parameters.find("model.layers.0." + name).values;
-      return testing::norm(values) / std::sqrt(static_cast<double>(values.numel()));
+      const double actual = testing::norm(values) / std::sqrt(static_cast<double>(values.numel()));
+      return std::abs(actual / expected - 1) < 0.08;
     };
     for (const char* name : {"self_attn.q_proj.weight", "mlp.up_proj.weight"}) {
-      CHECK(deviation(name) == doctest::Approx(0.02).epsilon(0.1));
+      CHECK(is_deviation(name, 0.02));
     }
     for (const char* name : {"self_attn.o_proj.weight", "mlp.down_proj.weight"}) {
-      CHECK(deviation(name) == doctest::Approx(0.01).epsilon(0.1));
+      CHECK(is_deviation(name, 0.02 / std::sqrt(4.0)));
     }
     CHECK(parameters.find("model.norm.weight").values.item(3) == 1);
   }

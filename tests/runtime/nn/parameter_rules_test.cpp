@@ -208,7 +208,7 @@ TEST_SUITE("runtime/nn/parameter_rules") {
       net(random_tensor({4, 3}, 1, 1, compute));
       CHECK(seen.item(0) == 42);
       CHECK_THROWS_WITH_AS(autograd::backward(pending),
-                           doctest::Contains("changed between forward and backward"),
+                           doctest::Contains("saved for backward was changed in place"),
                            AutogradError);
     }
   }
