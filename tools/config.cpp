@@ -347,7 +347,9 @@ Config load_config(const std::optional<std::filesystem::path>& file,
 }
 
 void require_key(const Config& config, std::string_view key) {
-  const Field& field = *find_field(key);
+  const Field* const found = find_field(key);
+  check(found != nullptr, "config: {} is no key of this program", key);
+  const Field& field = *found;
   check<ConfigError>(!std::get<std::vector<std::string>>(field.value_in(config)).empty(),
                      "{}: must be given, in the file or by --set {}=...: {}", key, key,
                      field.meaning);

@@ -25,10 +25,9 @@ half written.
 
 Examples:
   fsdptrain data prepare --text books/ --output books.bin
-  fsdptrain train --config configs/quickstart.toml --set data.binens=books.bin
+  fsdptrain train --config configs/quickstart.toml --set data.tokens=books.bin
   fsdptrain eval --run runs/quickstart
   fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
-
   fsdptrain train --config configs/quickstart.toml --set train.steps=100 --set run.dir=runs/short
   fsdptrain train --config runs/short/config.toml --overwrite
   fsdptrain train --config runs/short/config.toml --set run.dir=runs/longer \
@@ -45,7 +44,7 @@ Examples:
       "replace the run in run.dir: its files and no others, once all else is checked");
   return {command, [arguments] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
-            require_key(config, "data.binens");
+            require_key(config, "data.tokens");
             return train(config, arguments->overwrite ? RunFolder::Existing::Overwrite
                                                       : RunFolder::Existing::Refuse);
           }};
