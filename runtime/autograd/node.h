@@ -75,7 +75,8 @@ struct Node {
 bool records(const std::vector<Tensor>& inputs);
 
 // Returns `output`, linked to `inputs` when one of them requires grad. `backward` may capture
-// SavedTensors and plain values only. Undefined inputs take no gradient. In a replay
+// SavedTensors and plain values only. Undefined inputs take no gradient. `output` has its values: a
+// watch (value_watch.h) reads them here. In a replay
 // (recompute.h) no node is made, and the output only looks as if it had history.
 Tensor record(std::string_view op, Tensor output, const std::vector<Tensor>& inputs,
               BackwardFn backward);

@@ -37,7 +37,7 @@ std::string ModuleScope::path() const {
     if (path.empty()) {
       path = scope->name_;
     } else if (!scope->name_.empty()) {
-      path = std::string(scope->name_) + "." + path;
+      path.insert(0, 1, '.').insert(0, scope->name_);
     }
   }
   return path;

@@ -151,8 +151,8 @@ std::string_view name_of(Direction direction) {
 }
 
 std::string value_name(const NonFinite& found) {
-  const std::string input = found.parameter.empty() ? fmt::format("input {}", found.input)
-                                                    : "parameter " + found.parameter;
+  std::string input = found.parameter.empty() ? fmt::format("input {}", found.input)
+                                              : "parameter " + found.parameter;
   switch (found.role) {
     case ValueRole::Leaf:
       return input;
