@@ -26,8 +26,7 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
 
 StepModel::StepModel(const Config& config)
     : model_(build_model(config)),
-      parameters_(*model_, {.compute_dtype = compute_dtype(config.train),
-                            .seed = static_cast<std::uint64_t>(config.run.seed)}),
+      parameters_(*model_, parameter_options(config, Device::cpu())),
       optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
       step_(*model_, parameters_, *optimizer_, Device::cpu(),
             {.grad_clip = config.train.grad_clip}),
