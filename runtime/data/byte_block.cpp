@@ -75,8 +75,11 @@ const ByteBlock& ByteBlockReader::read(std::uint64_t block) {
 }
 
 void ByteBlockReader::read_text(const File& file, std::uint64_t begin, std::uint64_t end) {
-  bytes_.resize(kBlockBytes);
-  const auto part = std::span(bytes_).first(static_cast<std::size_t>(end - begin));
+  // As far from a cache line here as in the file: copies out of the system's pages are twice as
+  // fast.
+  constexpr std::uint64_t kAlignment = 64;
+  bytes_.resize(kBlockBytes + kAlignment);
+  const auto part = std::span(bytes_).subspan(begin % kAlignment, end - begin);
   const std::size_t read = file.read_at(begin, std::as_writable_bytes(part));
   check<DataError>(read == part.size(), "{}: became shorter while it was read: {} bytes are left",
                    file.path().native(), begin + read);

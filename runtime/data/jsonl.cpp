@@ -13,6 +13,7 @@ namespace {
 
 // How far a search for the end of a line reads at first, and then twice as far each time.
 constexpr std::uint64_t kFirstSearchBytes = std::uint64_t{1} << 14;
+constexpr std::uint64_t kAlignment = 64;
 
 const char* name_of(simdjson::dom::element_type type) {
   using simdjson::dom::element_type;
@@ -50,8 +51,9 @@ JsonlReader::~JsonlReader() = default;
 // behind them.
 std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
                                          std::uint64_t begin, std::uint64_t end) {
-  // A line starts behind the end of one: the byte before says whether one starts at `begin`.
-  const std::uint64_t from = begin == 0 ? 0 : begin - 1;
+  // A line starts behind the end of one: the byte before says whether one starts at `begin`. Copies
+  // out of the system's pages are twice as fast from aligned places.
+  const std::uint64_t from = begin == 0 ? 0 : (begin - 1) / kAlignment * kAlignment;
   std::size_t filled = 0;
   const auto load_up_to = [&](std::uint64_t offset) {
     const auto wanted = static_cast<std::size_t>(std::min(offset, nbytes) - from);
@@ -66,7 +68,7 @@ std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
   const auto loaded = [&] { return std::string_view(buffer_.data(), filled); };
   std::size_t first = 0;
   if (begin > 0) {
-    const std::size_t before = loaded().find('\n');
+    const std::size_t before = loaded().find('\n', begin - 1 - from);
     // An end of a line in the last place starts a line of the next part.
     if (before == std::string_view::npos || before + 1 >= filled) {
       return {};
