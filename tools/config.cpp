@@ -49,8 +49,11 @@ std::optional<Value> converted(const Value& kind, const toml::node& node) {
   if (std::holds_alternative<std::int64_t>(kind) && node.is_integer()) {
     return **node.as_integer();
   }
-  if (std::holds_alternative<double>(kind) && node.is_number()) {
-    return *node.value<double>();
+  if (std::holds_alternative<double>(kind) && node.is_integer()) {
+    return static_cast<double>(**node.as_integer());
+  }
+  if (std::holds_alternative<double>(kind) && node.is_floating_point()) {
+    return **node.as_floating_point();
   }
   if (std::holds_alternative<std::string>(kind) && node.is_string()) {
     return **node.as_string();

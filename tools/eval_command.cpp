@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
@@ -97,6 +98,9 @@ int evaluate_weights(const Arguments& arguments) {
   check<DataError>(totals.num_targets > 0,
                    "eval: no token has a target: each of them ends a document, got {} samples",
                    num_samples);
+  check(std::isfinite(totals.nats),
+        "eval: the loss of {} is {}: its weights overflow: train again, with a lower optimizer.lr",
+        trained.path.string(), totals.nats);
   print_now(arguments.json
                 ? as_json(trained.path.string(), totals)
                 : fmt::format("weights        {}\n", trained.path.string()) + as_text(totals));

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -70,6 +72,10 @@ int generate(const Arguments& arguments) {
   RankContext context({.threads = arguments.threads});
   const ContextGuard guard(context);
   const TrainedModel trained = arguments.model.load();
+  std::error_code no_output;
+  check<ConfigError>(!std::filesystem::equivalent(arguments.output, trained.path, no_output),
+                     "--output {}: is the file of the weights: choose another place",
+                     arguments.output);
   Dialogue dialogue(arguments, trained);
   std::string text;
   const auto add = [&](std::int64_t token) {
@@ -80,7 +86,10 @@ int generate(const Arguments& arguments) {
     }
   };
   std::ranges::for_each(dialogue.prompt(), add);
-  sample(*trained.model, dialogue.prompt(), arguments.sampling, add);
+  sample(*trained.model, dialogue.prompt(), arguments.sampling, [&](std::int64_t token) {
+    add(token);
+    return true;
+  });
   if (arguments.output.empty()) {
     print_now("\n");
     return static_cast<int>(ExitCode::Done);

@@ -6,6 +6,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -29,9 +30,22 @@ constexpr const char* kFooter = R"(Examples:
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
 130 and 143 stopped by SIGINT and SIGTERM.)";
 
-int report(std::string text, int exit_code) {
-  std::ranges::replace(text, '\n', ' ');
-  std::fputs(fmt::format("fsdptrain: {}\n", text).c_str(), stderr);
+// On one line, without what would steer a terminal, and no longer than anybody reads.
+int report(std::string_view text, int exit_code) {
+  constexpr std::size_t kLongest = 4000;
+  std::string line;
+  for (const char letter : text.substr(0, kLongest)) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (letter == '\n') {
+      line += ' ';
+    } else if (code < 0x20 || code == 0x7f) {
+      line += fmt::format("\\x{:02x}", code);
+    } else {
+      line += letter;
+    }
+  }
+  std::fputs(fmt::format("fsdptrain: {}{}\n", line, text.size() > kLongest ? " ..." : "").c_str(),
+             stderr);
   return exit_code;
 }
 
@@ -48,7 +62,9 @@ std::string choices_of(const CLI::App& app) {
     return choices_of(*subcommands.front());
   }
   std::string names;
-  for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; })) {
+  // Groups of options have no name.
+  const auto is_named = [](const CLI::App* subcommand) { return !subcommand->get_name().empty(); };
+  for (const CLI::App* subcommand : app.get_subcommands(is_named)) {
     names += (names.empty() ? ": one of " : ", ") + subcommand->get_name();
   }
   return names;
@@ -57,6 +73,8 @@ std::string choices_of(const CLI::App& app) {
 int run(int argc, char** argv) {
   // A file beyond `ulimit -f` is then an error of the write, which has a text and cleans up.
   std::signal(SIGXFSZ, SIG_IGN);
+  // So is a reader of standard output that has gone: a run goes on, and writes its weights.
+  std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("Trains transformer language models.", "fsdptrain");
   app.footer(kFooter);
   app.require_subcommand(1);
@@ -93,6 +111,12 @@ int main(int argc, char** argv) {
   tools::occupy_standard_streams();
   try {
     return tools::run(argc, argv);
+  } catch (const OutOfMemoryError& error) {
+    return tools::report(
+        fmt::format("{}: lower train.micro_batch, train.seq_len or the size of the model "
+                    "(fsdptrain model says what a step takes)",
+                    error.what()),
+        static_cast<int>(tools::ExitCode::Failed));
   } catch (const std::bad_alloc&) {
     return tools::report(
         "the system has no more memory: lower train.micro_batch, train.seq_len or "

@@ -1,28 +1,11 @@
 #include "tools/trained_model.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "runtime/base/error.h"
 #include "tools/commands.h"
 #include "tools/train/from_config.h"
 #include "tools/train/run_folder.h"
 
 namespace fsdptrain::tools {
-namespace {
-
-void check_finite(const std::filesystem::path& path, const nn::FlatParameters& parameters) {
-  for (const auto& parameter : parameters.named()) {
-    for (std::int64_t index = 0; index < parameter.values.numel(); ++index) {
-      const double value = parameter.values.item(index);
-      check(std::isfinite(value),
-            "{}: {} holds {}: the file is damaged, or the training went wrong: train again",
-            path.string(), parameter.name, value);
-    }
-  }
-}
-
-}  // namespace
 
 void TrainedModelArguments::add_to(CLI::App& app) {
   CLI::Option_group* const group = app.add_option_group("weights");
@@ -51,7 +34,6 @@ TrainedModel TrainedModelArguments::load() const {
   trained.parameters = std::make_unique<nn::FlatParameters>(
       *trained.model, parameter_options(trained.info.config, Device::cpu()));
   load_weights(trained.path, *trained.parameters);
-  check_finite(trained.path, *trained.parameters);
   return trained;
 }
 

@@ -8,8 +8,8 @@
 namespace fsdptrain::nn {
 
 // Writes elements [first_element, first_element + values.numel()) of the parameter `name` into
-// `values`, a contiguous float32, float64 or bfloat16 tensor, rounded through float32; nothing on
-// meta.
+// `values`, a contiguous float32, float64 or bfloat16 tensor; bfloat16 is rounded from float32.
+// Nothing on meta.
 void initialize(const Tensor& values, std::string_view name, const Init& init, std::uint64_t seed,
                 std::int64_t first_element = 0);
 

@@ -8,6 +8,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
+#include "runtime/nn/evaluation_guard.h"
 
 namespace fsdptrain::tools {
 
@@ -82,10 +83,10 @@ std::int64_t draw(const std::vector<double>& logits, const SamplingOptions& opti
 }
 
 void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
-            const SamplingOptions& options, const std::function<void(std::int64_t)>& emit) {
+            const SamplingOptions& options, const std::function<bool(std::int64_t)>& emit) {
   check<ConfigError>(!tokens.empty(), "generate: the prompt needs at least one token");
   const autograd::NoGradGuard no_grad;
-  model.set_training(false);
+  const nn::EvaluationGuard evaluation(model);
   for (std::int64_t index = 0; index < options.num_tokens; ++index) {
     const auto length = std::min(static_cast<std::int64_t>(tokens.size()), model.max_seq_len());
     const Tensor context =
@@ -99,7 +100,9 @@ void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
     const Philox random = philox(static_cast<std::uint64_t>(index), 0x73616d706c65, options.seed);
     const std::int64_t next = draw(last, options, to_unit_interval(random.word[0]));
     tokens.push_back(next);
-    emit(next);
+    if (!emit(next)) {
+      return;
+    }
   }
 }
 

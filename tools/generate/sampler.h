@@ -19,11 +19,11 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-// Continues `tokens` (at least one), handing on each new token; the model sees the last
-// max_seq_len() of them. The same seed gives the same tokens.
+// Continues `tokens` (at least one), handing on each new token until `emit` returns false; the model, in evaluation mode
+// meanwhile, sees the last max_seq_len() of them. The same seed gives the same tokens.
 // Error as draw().
 void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
-            const SamplingOptions& options, const std::function<void(std::int64_t)>& emit);
+            const SamplingOptions& options, const std::function<bool(std::int64_t)>& emit);
 
 // Draws from softmax(logits / temperature), cut to top_k, then to top_p, by one uniform number in
 // (0, 1). Error if a logit is NaN or +infinity, or none is finite.

@@ -9,25 +9,11 @@
 #include "runtime/base/ignored_target.h"
 #include "runtime/data/byte_text.h"
 #include "runtime/data/loader.h"
+#include "runtime/nn/evaluation_guard.h"
 #include "tools/train/batch_tensors.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-// Evaluation mode for the lifetime of the guard; then what was before.
-class EvaluationGuard {
- public:
-  explicit EvaluationGuard(nn::Module& module) : module_(module), was_training_(module.training()) {
-    module_.set_training(false);
-  }
-  EvaluationGuard(const EvaluationGuard&) = delete;
-  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
-  ~EvaluationGuard() { module_.set_training(was_training_); }
-
- private:
-  nn::Module& module_;
-  bool was_training_;
-};
 
 std::int64_t count_bytes(const data::Vocabulary& vocabulary, const data::Batch& batch) {
   if (vocabulary.tokenizer != data::kByteTokenizer) {
@@ -38,14 +24,22 @@ std::int64_t count_bytes(const data::Vocabulary& vocabulary, const data::Batch& 
   });
 }
 
-// Samples that may be taken, of all datasets.
-std::uint64_t budget(const EvaluationOptions& options) {
-  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t samples = 0;
-  const bool overflows =
-      __builtin_mul_overflow(static_cast<std::uint64_t>(options.max_batches),
-                             static_cast<std::uint64_t>(options.batch), &samples);
-  return options.max_batches == 0 || overflows ? kAll : samples;
+// What a dataset contributes where so many more forwards are allowed.
+struct Share {
+  std::uint64_t forwards;
+  std::uint64_t samples;
+};
+
+Share share_of(const data::TokenDataset& dataset, std::uint64_t batch, std::uint64_t left) {
+  const std::uint64_t all = dataset.num_samples();
+  const std::uint64_t forwards = std::min((all + batch - 1) / batch, left);
+  return {forwards, forwards < left ? all : std::min(all, forwards * batch)};
+}
+
+// Forwards that may be done, over all datasets.
+std::uint64_t max_forwards(const EvaluationOptions& options) {
+  return options.max_batches == 0 ? std::numeric_limits<std::uint64_t>::max()
+                                  : static_cast<std::uint64_t>(options.max_batches);
 }
 
 }  // namespace
@@ -60,25 +54,29 @@ double LossTotals::bits_per_byte() const {
 
 std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                             const EvaluationOptions& options) {
-  std::uint64_t all = 0;
+  std::uint64_t left = max_forwards(options);
+  std::uint64_t samples = 0;
   for (const auto& dataset : datasets) {
-    all += dataset->num_samples();
+    const Share share = share_of(*dataset, static_cast<std::uint64_t>(options.batch), left);
+    left -= share.forwards;
+    samples += share.samples;
   }
-  return std::min(all, budget(options));
+  return samples;
 }
 
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options) {
   const autograd::NoGradGuard no_grad;
-  const EvaluationGuard evaluation(model);
+  const nn::EvaluationGuard evaluation(model);
   LossTotals totals;
-  std::uint64_t left = budget(options);
+  const auto step = static_cast<std::uint64_t>(options.batch);
+  std::uint64_t left = max_forwards(options);
   for (const auto& dataset : datasets) {
-    const std::uint64_t end = std::min(dataset->num_samples(), left);
-    left -= end;
-    for (std::uint64_t first = 0; first < end; first += static_cast<std::uint64_t>(options.batch)) {
-      const auto rows = std::min(static_cast<std::uint64_t>(options.batch), end - first);
+    const Share share = share_of(*dataset, step, left);
+    left -= share.forwards;
+    for (std::uint64_t first = 0; first < share.samples; first += step) {
+      const std::uint64_t rows = std::min(step, share.samples - first);
       const data::Batch batch =
           data::sequential_batch(*dataset, first, static_cast<std::int64_t>(rows));
       totals.nats +=

@@ -27,7 +27,7 @@ struct LossTotals {
 struct EvaluationOptions {
   // Samples per forward.
   std::int64_t batch = 1;
-  // Forwards at most, from the first sample on; 0: all.
+  // Forwards at most, over all datasets; 0: no limit.
   std::int64_t max_batches = 0;
   // Told the targets so far after each forward; it may throw to stop.
   std::function<void(const LossTotals&)> progress = {};

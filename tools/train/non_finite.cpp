@@ -97,6 +97,15 @@ Scan scan_values(const Tensor& values) {
   return scan;
 }
 
+std::string non_finite_parameter(const nn::FlatParameters& parameters) {
+  for (const auto& parameter : parameters.named()) {
+    if (scan_values(parameter.values).non_finite) {
+      return parameter.name;
+    }
+  }
+  return {};
+}
+
 std::optional<NonFinite> locate_non_finite(TrainStep& train_step,
                                            std::span<const data::Batch> micro_batches,
                                            std::uint64_t step) {

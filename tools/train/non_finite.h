@@ -28,6 +28,9 @@ struct Scan {
 // Any tensor on the CPU, with any strides.
 Scan scan_values(const Tensor& values);
 
+// The name of a parameter with a value that is not finite; empty if there is none.
+std::string non_finite_parameter(const nn::FlatParameters& parameters);
+
 // The first value of a step, in order of execution, that is not finite, and where it came about.
 struct NonFinite {
   // What keys the step's random numbers: 0 is the first step.

@@ -11,16 +11,6 @@
 namespace fsdptrain::tools {
 namespace {
 
-// The name of a parameter with a value that is not finite; empty if there is none.
-std::string bad_parameter(const nn::FlatParameters& parameters) {
-  for (const auto& parameter : parameters.named()) {
-    if (scan_values(parameter.values).non_finite) {
-      return parameter.name;
-    }
-  }
-  return {};
-}
-
 std::string in_words(const NonFiniteStep& step, const std::optional<NonFinite>& found) {
   if (found) {
     return describe(*found);
@@ -61,7 +51,7 @@ nlohmann::ordered_json event_line(const NonFiniteStep& step, const std::optional
 
 void NonFinitePolicy::react(const NonFiniteStep& step, Reporter& reporter,
                             const std::function<void()>& save_weights) {
-  const std::string bad = bad_parameter(step.parameters);
+  const std::string bad = non_finite_parameter(step.parameters);
   const bool stops = !skips_ || !bad.empty() || ++skipped_in_a_row_ >= limit_;
   const std::optional<NonFinite> found =
       locate_non_finite(step.train_step, step.micro_batches, step.number);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
@@ -54,19 +55,37 @@ void RunFolder::check_free(const Config& config, Existing existing) {
     return;
   }
   const RunFolder taken(folder.dir_, lock_folder(folder.dir_));
-  for (const fs::path& path : {folder.weights(), folder.average_weights()}) {
-    check<ConfigError>(!fs::equivalent(config.model.init_from, path, error),
-                       "model.init_from: {} would be removed by --overwrite: move it to another "
-                       "place, or give another run.dir",
-                       config.model.init_from);
+  const auto check_kept = [&](std::string_view key, const std::string& input) {
+    for (const fs::path& path : folder.files()) {
+      check<ConfigError>(!fs::equivalent(input, path, error),
+                         "{}: {} would be removed by --overwrite: move it to another place, or "
+                         "give another run.dir",
+                         key, input);
+    }
+  };
+  check_kept("model.init_from", config.model.init_from);
+  for (const std::string& input : config.data.tokens) {
+    check_kept("data.tokens", input);
   }
+  for (const std::string& input : config.data.validation) {
+    check_kept("data.validation", input);
+  }
+}
+
+// The record last: whatever interrupts their removal, the folder stays one that can be overwritten.
+std::vector<fs::path> RunFolder::files() const {
+  return {weights(), average_weights(), metrics(), samples(), config(), record()};
 }
 
 bool RunFolder::check_contents(Existing existing) const {
   std::error_code error;
   const bool is_folder = fs::is_directory(dir_, error);
-  if (is_folder && fs::is_empty(dir_, error)) {
-    return false;
+  if (is_folder) {
+    const bool is_empty = fs::is_empty(dir_, error);
+    check<IoError>(!error, "run.dir: {} cannot be read: {}", dir_.string(), error.message());
+    if (is_empty) {
+      return false;
+    }
   }
   const bool is_run = is_folder && RunRecord::is_record(record());
   check<ConfigError>(is_run || existing == Existing::Refuse,
@@ -80,9 +99,7 @@ bool RunFolder::check_contents(Existing existing) const {
 }
 
 void RunFolder::remove_run() const {
-  // The record last: whatever interrupts this, the folder stays one that can be overwritten.
-  for (const fs::path& path :
-       {weights(), average_weights(), metrics(), samples(), config(), record()}) {
+  for (const fs::path& path : files()) {
     std::error_code error;
     fs::remove(path, error);
     check<IoError>(!error, "run.dir: {} cannot be removed: {}", path.string(), error.message());
@@ -102,16 +119,14 @@ RunFolder RunFolder::create(const Config& config, Existing existing) {
   if (folder.check_contents(existing)) {
     folder.remove_run();
   }
-  // Of runs that begin at the same time, the one that makes this file has the folder.
-  std::optional<File> file = File::create(folder.config());
-  check<ConfigError>(file.has_value(),
-                     "run.dir: another run has just begun in {}: give another "
-                     "folder",
-                     dir.string());
-  const std::string toml = to_toml(config);
-  file->write_at(0, std::as_bytes(std::span(toml)));
-  file->sync();
   return folder;
+}
+
+void RunFolder::write_config(const Config& config) const {
+  const std::string toml = to_toml(config);
+  AtomicFile file(this->config());
+  file.write_at(0, std::as_bytes(std::span(toml)));
+  file.commit();
 }
 
 RunFolder RunFolder::open(const fs::path& dir) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "tools/config.h"
 
@@ -14,14 +15,16 @@ class RunFolder {
   // What a folder that holds a run may meet: another run refuses it, or replaces it.
   enum class Existing { Refuse, Overwrite };
 
-  // ConfigError if create() would refuse run.dir as it is now, or remove model.init_from; changes
-  // nothing.
+  // ConfigError if create() would refuse run.dir as it is now, or remove a file that the run is to
+  // read; changes nothing.
   static void check_free(const Config& config, Existing existing);
   // Makes the folder, or takes an empty one; with Overwrite, takes one whose run.json is that of a
-  // run, and removes the files of that run and nothing else. Writes the resolved configuration.
+  // run, and removes the files of that run and nothing else.
   // ConfigError for any other folder, one that a run writes to right now, and for all but one of
   // several callers at the same time.
   static RunFolder create(const Config& config, Existing existing);
+  // Writes config.toml; with run.json there first, whatever fails leaves the folder of a run.
+  void write_config(const Config& config) const;
   // Of an earlier run, to read; DataError if it holds no weights.
   static RunFolder open(const std::filesystem::path& dir);
 
@@ -42,6 +45,8 @@ class RunFolder {
   std::filesystem::path config() const { return dir_ / "config.toml"; }
   // ConfigError unless the folder is empty, or that of a run that may be replaced: true then.
   bool check_contents(Existing existing) const;
+  // All that a run leaves here.
+  std::vector<std::filesystem::path> files() const;
   void remove_run() const;
 
   std::filesystem::path dir_;

@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;
 // These values are embedded in files: do not change them.
 constexpr std::string_view kFormat = "fsdptrain-run";
 constexpr int kFormatVersion = 1;
+constexpr std::uintmax_t kLargestRecord = 16 << 20;
 
 std::string_view name_of(RunStatus status) {
   switch (status) {
@@ -141,12 +142,15 @@ void RunRecord::end(const RunEnd& end) {
 
 bool RunRecord::is_record(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
+  // What a run writes of itself is some kilobytes.
+  if (!std::filesystem::is_regular_file(path, error) ||
+      std::filesystem::file_size(path, error) > kLargestRecord) {
     return false;
   }
   std::ifstream file(path, std::ios::binary);
   const auto json = nlohmann::json::parse(std::istreambuf_iterator<char>(file), {}, nullptr, false);
-  return json.is_object() && json.value("format", nlohmann::json()) == kFormat;
+  return json.is_object() && json.value("format", nlohmann::json()) == kFormat &&
+         json.value("format_version", nlohmann::json()) == kFormatVersion;
 }
 
 void RunRecord::write() const {

@@ -15,16 +15,15 @@ void check_prompts(const EvalConfig& config, std::string_view tokenizer) {
 }
 
 std::string sample_text(models::Decoder& model, const std::string& prompt, const EvalConfig& config,
-                        std::uint64_t seed) {
-  const bool was_training = model.training();
+                        std::uint64_t seed, const std::function<bool()>& stops) {
   std::string text;
-  sample(model, byte_tokens(prompt),
-         {.num_tokens = config.sample_tokens,
-          .temperature = config.sample_temperature,
-          .top_k = 0,
-          .seed = seed},
-         [&](std::int64_t token) { text += text_of_byte_token(token); });
-  model.set_training(was_training);
+  sample(
+      model, byte_tokens(prompt),
+      {.num_tokens = config.sample_tokens, .temperature = config.sample_temperature, .seed = seed},
+      [&](std::int64_t token) {
+        text += text_of_byte_token(token);
+        return !stops();
+      });
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,8 @@ namespace fsdptrain::tools {
 void check_prompts(const EvalConfig& config, std::string_view tokenizer);
 
 // What the model adds to a prompt, as `fsdptrain generate` would with this seed and the model's
-// weights. Changes nothing that training sees.
+// weights; cut short where `stops` says so. Changes nothing that training sees.
 std::string sample_text(models::Decoder& model, const std::string& prompt, const EvalConfig& config,
-                        std::uint64_t seed);
+                        std::uint64_t seed, const std::function<bool()>& stops);
 
 }  // namespace fsdptrain::tools

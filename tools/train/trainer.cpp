@@ -4,6 +4,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -19,6 +20,7 @@
 #include "tools/train/evaluation.h"
 #include "tools/train/flops.h"
 #include "tools/train/from_config.h"
+#include "tools/train/non_finite.h"
 #include "tools/train/non_finite_policy.h"
 #include "tools/train/reporter.h"
 #include "tools/train/run_record.h"
@@ -31,16 +33,15 @@ namespace {
 
 constexpr double kSecondsToMeasureRate = 0.2;
 
-// For run.json.
+// For run.json: the files that the run reads, which a renamed one does not replace.
 std::vector<DataFile> describe(const Datasets& datasets) {
   std::vector<DataFile> files;
   for (const data::TokenSource* source : datasets.sources()) {
     for (const auto& file : source->files()) {
-      const File bytes = File::open_for_reading(file->path());
       files.push_back({.path = file->path().string(),
-                       .nbytes = bytes.size(),
+                       .nbytes = file->file().size(),
                        .num_tokens = file->num_tokens(),
-                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
+                       .fingerprint = data::to_string(data::sampled_fingerprint(file->file()))});
     }
   }
   return files;
@@ -83,11 +84,14 @@ class Trainer {
   void write_samples(std::int64_t step);
   void write_weights();
   void finish();
+  // What was learned before a failure that did not come from the weights.
+  void rescue_weights();
   void note_failure(const std::exception& error);
 
   Config config_;
   const StopSignals& signals_;
   Datasets datasets_;
+  std::vector<DataFile> data_files_;
   data::Loader loader_;
   std::unique_ptr<models::Decoder> model_;
   nn::FlatParameters parameters_;
@@ -105,12 +109,15 @@ class Trainer {
   Stopwatch stopwatch_;
   Interval interval_;
   std::int64_t steps_done_ = 0;
+  // Whether write_weights() has begun.
+  bool weights_tried_ = false;
 };
 
 Trainer::Trainer(const Config& config, const StopSignals& signals, RunFolder::Existing existing)
     : config_(config),
       signals_(signals),
       datasets_(open_datasets(config)),
+      data_files_(describe(datasets_)),
       loader_(make_loader(config, datasets_)),
       model_(build_model(config)),
       parameters_(*model_, parameter_options(config, Device::cpu())),
@@ -124,7 +131,7 @@ Trainer::Trainer(const Config& config, const StopSignals& signals, RunFolder::Ex
       flops_per_token_(flops_per_token(config)),
       measured_rate_(measure_fma_rate(kSecondsToMeasureRate)),
       folder_(checked_folder(existing)),
-      record_(folder_.record(), {.data = describe(datasets_),
+      record_(folder_.record(), {.data = data_files_,
                                  .num_parameters = parameters_.num_parameters(),
                                  .flops_per_token = flops_per_token_,
                                  .measured_rate = measured_rate_}),
@@ -139,6 +146,13 @@ RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
   if (!config_.model.init_from.empty()) {
     load_weights(config_.model.init_from, parameters_);
   }
+  // The tokens that the run begins with: files that are damaged throughout show it here.
+  if (config_.train.steps > 0) {
+    loader_.micro_batch(0, 0);
+  }
+  for (const auto& dataset : datasets_.validation) {
+    data::sequential_batch(*dataset, 0, 1);
+  }
   if (config_.train.ema_decay > 0) {
     average_.emplace(parameters_.chunks(), config_.train.ema_decay);
   }
@@ -147,6 +161,7 @@ RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
 
 int Trainer::run() {
   try {
+    folder_.write_config(config_);
     const int signal = train_all();
     const int exit_code = static_cast<int>(ExitCode::Done) +
                           (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
@@ -159,8 +174,23 @@ int Trainer::run() {
                  .seconds = stopwatch_.seconds()});
     return exit_code;
   } catch (const std::exception& error) {
+    rescue_weights();
     note_failure(error);
     throw;
+  }
+}
+
+void Trainer::rescue_weights() {
+  if (steps_done_ == 0 || weights_tried_ || !non_finite_parameter(parameters_).empty()) {
+    return;
+  }
+  try {
+    write_weights();
+    reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}", steps_done_,
+                                  folder_.weights().string()));
+  } catch (const IoError& unwritten) {
+    // The failure itself says more than that they could not be written.
+    reporter_.warning(unwritten.what());
   }
 }
 
@@ -284,26 +314,25 @@ void Trainer::validation_loss(std::int64_t step) {
     return;
   }
   check(std::isfinite(totals.mean()),
-        "train: the validation loss behind step {} is {}: lower optimizer.lr; no weights were "
-        "written",
-        step + 1, totals.mean());
+        "train: the validation loss behind step {} is {}: lower optimizer.lr", step + 1,
+        totals.mean());
   reporter_.validation(step + 1, totals.mean());
 }
 
 void Trainer::write_samples(std::int64_t step) {
   const auto seed = static_cast<std::uint64_t>(config_.run.seed);
+  const auto stops = [this] { return signals_.pending() != 0; };
   for (const std::string& prompt : config_.eval.prompts) {
-    if (signals_.pending() != 0) {
+    const std::string text = sample_text(*model_, prompt, config_.eval, seed, stops);
+    if (stops()) {
       return;
     }
-    reporter_.sample({.step = step + 1,
-                      .prompt = prompt,
-                      .text = sample_text(*model_, prompt, config_.eval, seed),
-                      .seed = seed});
+    reporter_.sample({.step = step + 1, .prompt = prompt, .text = text, .seed = seed});
   }
 }
 
 void Trainer::write_weights() {
+  weights_tried_ = true;
   const WeightsInfo info{.config = config_, .tokenizer = datasets_.vocabulary().tokenizer};
   save_weights(folder_.weights(), parameters_.named(), info);
   if (average_) {

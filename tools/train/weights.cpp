@@ -1,5 +1,6 @@
 #include "tools/train/weights.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <set>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "tools/config_print.h"
+#include "tools/train/non_finite.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -24,6 +26,8 @@ const std::string& find_metadata(const checkpoint::SafetensorsReader& reader,
 bool is_readable(DType dtype) {
   return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16;
 }
+
+constexpr std::size_t kShownProblems = 20;
 
 // What keeps a file from being loaded, joined by "; ".
 std::string misfits(const checkpoint::SafetensorsReader& reader,
@@ -47,7 +51,10 @@ std::string misfits(const checkpoint::SafetensorsReader& reader,
       problems.push_back(fmt::format("{} is no parameter of the model", entry.name));
     }
   }
-  return fmt::format("{}", fmt::join(problems, "; "));
+  const std::size_t more = problems.size() - std::min(problems.size(), kShownProblems);
+  problems.resize(problems.size() - more);
+  return fmt::format("{}{}", fmt::join(problems, "; "),
+                     more == 0 ? "" : fmt::format("; and {} more", more));
 }
 
 }  // namespace
@@ -89,8 +96,14 @@ void load_weights(const std::filesystem::path& path, nn::FlatParameters& paramet
         Tensor::empty(entry.shape, entry.dtype, Device::cpu(), MemoryCategory::Workspace);
     reader.read(entry, stored.mutable_bytes());
     kernels::copy(stored.launch(), parameter.values.view(), stored.view());
+    parameter.values.storage()->bump_version();
   }
   parameters.bump_epoch();
+  const std::string bad = non_finite_parameter(parameters);
+  check<DataError>(bad.empty(),
+                   "{}: {} holds a value that is not finite: the file is damaged, or the training "
+                   "that made it went wrong: give other weights",
+                   path.string(), bad);
 }
 
 }  // namespace fsdptrain::tools

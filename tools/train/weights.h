@@ -28,7 +28,8 @@ WeightsInfo read_weights_info(const std::filesystem::path& path);
 
 // Of any safetensors file, metadata or not: every parameter must be there with its shape, as
 // float32, bfloat16 or float16, and nothing else. Values are converted to the parameter's dtype.
-// DataError listing what is missing, extra or misfitting, before any value is changed.
+// DataError listing what is missing, extra or misfitting, before any value is changed; and one for
+// values that are not finite.
 void load_weights(const std::filesystem::path& path, nn::FlatParameters& parameters);
 
 }  // namespace fsdptrain::tools

@@ -119,6 +119,7 @@ TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's log
       CHECK(logits.item((length - 1) * 11 + other) <= logits.item((length - 1) * 11 + token));
     }
     tokens.push_back(token);
+    return true;
   });
   CHECK(tokens.size() == 8);
 }
@@ -142,7 +143,10 @@ TEST_CASE("sampled tokens follow the model's distribution, by chi-square") {
   for (int seed = 0; seed < kSamples; ++seed) {
     sample(model, prompt,
            {.num_tokens = 1, .temperature = temperature, .seed = static_cast<std::uint64_t>(seed)},
-           [&](std::int64_t token) { counts.at(static_cast<std::size_t>(token)) += 1; });
+           [&](std::int64_t token) {
+             counts.at(static_cast<std::size_t>(token)) += 1;
+             return true;
+           });
   }
   double chi_square = 0;
   for (std::size_t token = 0; token < 7; ++token) {
@@ -173,13 +177,20 @@ TEST_CASE("a sample is repeatable, goes on behind max_seq_len, and needs a promp
   const nn::FlatParameters parameters(model, {.seed = 3});
   const auto continued = [&](std::uint64_t seed) {
     std::vector<std::int64_t> tokens;
-    sample(model, {1, 2, 3}, {.num_tokens = 20, .seed = seed},
-           [&](std::int64_t token) { tokens.push_back(token); });
+    sample(model, {1, 2, 3}, {.num_tokens = 20, .seed = seed}, [&](std::int64_t token) {
+      tokens.push_back(token);
+      return true;
+    });
     return tokens;
   };
   CHECK(continued(1).size() == 20);
   CHECK(continued(1) == continued(1));
   CHECK(continued(1) != continued(2));
+  int emitted = 0;
+  sample(model, {1, 2, 3}, {.num_tokens = 20, .seed = 1},
+         [&](std::int64_t) { return ++emitted < 3; });
+  CHECK(emitted == 3);
+  CHECK(model.training());
   CHECK_THROWS_WITH_AS(sample(model, {}, {.num_tokens = 1}, {}),
                        doctest::Contains("the prompt needs at least one token"), ConfigError);
 }

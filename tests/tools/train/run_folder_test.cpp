@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <latch>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +22,7 @@ using data::TemporaryFolder;
 using doctest::Contains;
 using Existing = RunFolder::Existing;
 
-constexpr const char* kRecord = R"({"format": "fsdptrain-run"})";
+constexpr const char* kRecord = R"({"format": "fsdptrain-run", "format_version": 1})";
 
 Config config_for(const std::filesystem::path& dir) {
   Config config;
@@ -60,22 +61,25 @@ TEST_CASE("of runs that begin at the same time, one has the folder") {
     std::atomic<int> made{0};
     std::atomic<int> refused{0};
     std::latch start(kRuns);
+    // A run holds its folder until it ends.
+    std::latch tried(kRuns);
     std::vector<std::jthread> runs;
     for (int run = 0; run < kRuns; ++run) {
       runs.emplace_back([&] {
         start.arrive_and_wait();
+        std::optional<RunFolder> held;
         try {
-          RunFolder::create(config, Existing::Refuse);
+          held.emplace(RunFolder::create(config, Existing::Refuse));
           ++made;
         } catch (const ConfigError&) {
           ++refused;
         }
+        tried.arrive_and_wait();
       });
     }
     runs.clear();
     CHECK(made == 1);
     CHECK(refused == kRuns - 1);
-    CHECK(data::read_file(config.run.dir + "/config.toml") == to_toml(config));
   }
 }
 
@@ -92,7 +96,8 @@ TEST_CASE("a run is replaced only on demand: its files and no others") {
   RunFolder::check_free(config, Existing::Overwrite);
   CHECK(names_in(folder / "run") == before);
   const RunFolder made = RunFolder::create(config, Existing::Overwrite);
-  CHECK(names_in(folder / "run") == std::vector<std::string>{"config.toml", "notes.txt"});
+  CHECK(names_in(folder / "run") == std::vector<std::string>{"notes.txt"});
+  made.write_config(config);
   CHECK(data::read_file(folder / "run/config.toml") == to_toml(config));
   CHECK(data::read_file(folder / "run/notes.txt") == "old");
 }
@@ -101,7 +106,8 @@ TEST_CASE("a folder that is no run's is never replaced") {
   const TemporaryFolder folder;
   make_run(folder / "run");
   const Config config = config_for(folder / "run");
-  for (const char* record : {"", "{", "[]", "{}", R"({"format": "other"})", R"({"format": 1})"}) {
+  for (const char* record : {"", "{", "[]", "{}", R"({"format": "other"})", R"({"format": 1})",
+                             R"({"format": "fsdptrain-run", "format_version": 2})"}) {
     CAPTURE(record);
     data::write_file(folder / "run/run.json", record);
     const auto before = names_in(folder / "run");
@@ -125,7 +131,8 @@ TEST_CASE("an empty folder and none are the same to --overwrite") {
   for (const char* name : {"empty", "none/at/all"}) {
     RunFolder::check_free(config_for(folder / name), Existing::Overwrite);
     RunFolder::create(config_for(folder / name), Existing::Overwrite);
-    CHECK(names_in(folder / name) == std::vector<std::string>{"config.toml"});
+    CHECK(std::filesystem::is_directory(folder / name));
+    CHECK(names_in(folder / name).empty());
   }
 }
 
