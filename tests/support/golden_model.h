@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -13,6 +12,7 @@
 #include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/golden.h"
+#include "tests/support/max_or_nan.h"
 
 // Decoders beside PyTorch's, by files of one layout (tests/golden/README.md).
 namespace fsdptrain::testing {
@@ -74,7 +74,7 @@ inline void compare_gradients(const nn::FlatParameters& parameters, const Golden
   for (const auto& parameter : parameters.named()) {
     const Tensor expected = golden.tensor("grad." + parameter.name);
     model_norm = std::hypot(model_norm, norm(expected));
-    model_max = std::max(model_max, max_abs(expected));
+    model_max = max_or_nan(model_max, max_abs(expected));
   }
   for (const auto& parameter : parameters.named()) {
     CAPTURE(parameter.name);
