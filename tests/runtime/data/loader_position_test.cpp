@@ -14,12 +14,16 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/data/loader.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 
 // What the loader promises about positions: any can be the first, whatever the files and their
 // size.
 namespace fsdptrain::data {
 namespace {
+
+using testing::TemporaryFolder;
+using testing::write_tokens;
 
 TEST_SUITE_BEGIN("runtime/data/loader_position");
 
