@@ -136,9 +136,9 @@ TEST_SUITE("checkpoint/safetensors reader") {
     write_file(path, file_bytes("{}"));
     CHECK(SafetensorsReader(path).entries().empty());
     write_file(path, file_bytes(R"({"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-                                    R"("z":{"dtype":"F64","shape":[3,0],"data_offsets":[4,4]},)"
-                                    R"("e":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
-                                    "abcd"));
+                                R"("z":{"dtype":"F64","shape":[3,0],"data_offsets":[4,4]},)"
+                                R"("e":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                                "abcd"));
     const SafetensorsReader reader(path);
     CHECK(reader.find("s").shape == Shape{});
     CHECK(text_of(reader, "s") == "abcd");
@@ -337,9 +337,9 @@ TEST_SUITE("checkpoint/safetensors reader") {
     const TemporaryFolder folder;
     const fs::path path = folder.path() / "model.safetensors";
     write_file(path, file_bytes(R"({"wte":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-                                    R"("wpe":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-                                    R"("ln_f":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-                                    R"("h.0":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"));
+                                R"("wpe":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                                R"("ln_f":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                                R"("h.0":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"));
     const SafetensorsReader reader(path);
     CHECK(reader.contains("wte"));
     CHECK_FALSE(reader.contains("wqe"));

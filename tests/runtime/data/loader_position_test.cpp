@@ -160,9 +160,8 @@ TEST_CASE("a file of 64 GiB costs no more private memory than one of 64 MiB") {
   constexpr std::uint64_t kLarge = std::uint64_t{64} << 30;
   REQUIRE(make_sparse_file(folder / "small", kSmall).empty());
   if (const std::string reason = make_sparse_file(folder / "large", kLarge); !reason.empty()) {
-    MESSAGE("SKIPPED, nothing was tested: no sparse file of " << kLarge << " bytes in "
-                                                              << folder.path().native() << ": "
-                                                              << reason);
+    MESSAGE("SKIPPED, nothing was tested: no sparse file of "
+            << kLarge << " bytes in " << folder.path().native() << ": " << reason);
     return;
   }
   const std::int64_t small = growth_over(folder / "small", kSmall);

@@ -91,8 +91,8 @@ TEST_CASE("each source is listed once, training before validation") {
   // Validation reads from the same sources.
   CHECK(names(open_datasets(config)) == config.data.tokens);
   config.data.validation = {tokens_at(folder / "c", 50)};
-  CHECK(names(open_datasets(config)) == std::vector{config.data.tokens[0], config.data.tokens[1],
-                                                    config.data.validation[0]});
+  CHECK(names(open_datasets(config)) ==
+        std::vector{config.data.tokens[0], config.data.tokens[1], config.data.validation[0]});
 }
 
 TEST_CASE("a vocabulary that is larger than the model's, or another than the rest has, is named") {

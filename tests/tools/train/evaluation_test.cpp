@@ -97,7 +97,7 @@ TEST_CASE("exactly max_batches forwards run where there is more data, and progre
 TEST_CASE("bytes of text are counted but not the ends of documents") {
   const testing::TemporaryFolder folder;
   testing::write_tokens({folder / "t", {data::kByteVocabSize, data::kByteEndOfDocument, "byte"}},
-                     {65, 66, 256, 67, 68, 69, 256, 70, 71});
+                        {65, 66, 256, 67, 68, 69, 256, 70, 71});
   const Datasets datasets{whole(std::make_shared<data::TokenSource>(folder / "t"), 8)};
   models::Gpt2Config config = tiny_gpt2();
   config.vocab_size = 257;
@@ -114,8 +114,8 @@ TEST_CASE("an evaluation leaves the training mode as it was, also when it fails"
   const Datasets good{
       whole(testing::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101), 10)};
   // The model knows 101 tokens: the lookup of this one fails.
-  const Datasets bad{
-      whole(testing::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201), 10)};
+  const Datasets bad{whole(
+      testing::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
   for (const bool training : {true, false}) {
     run.model.set_training(training);
