@@ -10,7 +10,8 @@
 #include "runtime/autograd/engine.h"
 #include "runtime/base/random.h"
 #include "runtime/nn/flat_parameters.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 #include "tools/train/batch_tensors.h"
 
 using namespace fsdptrain;
@@ -88,8 +89,8 @@ Rows packed_row(const std::vector<std::vector<std::int64_t>>& documents, bool sp
   for (const auto& document : documents) {
     stream.insert(stream.end(), document.begin(), document.end());
   }
-  const data::TemporaryFolder folder;
-  const auto source = data::make_token_file(folder / "t", stream, 61, kEnd);
+  const testing::TemporaryFolder folder;
+  const auto source = testing::make_token_file(folder / "t", stream, 61, kEnd);
   const data::TokenDataset dataset(source, kSeqLen, {0, stream.size()}, split);
   const data::Batch batch = data::sequential_batch(dataset, 0, 1);
   return {{tools::rows_of(batch, Device::cpu()), tools::targets_of(batch, Device::cpu())}};

@@ -12,8 +12,8 @@
 
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
 #include "tests/support/gpt2_run.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace fsdptrain;
 using testing::Gpt2Run;
@@ -77,7 +77,7 @@ struct Run {
     return lines;
   }
 
-  data::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   Gpt2Run gpt2;
   NonFinitePolicy policy;
   tools::RunFolder run_folder;

@@ -1,4 +1,4 @@
-"""Training and generation as a user meets them: files, messages and exit codes.
+"""Training as a user meets it: files, messages and exit codes.
 
 Usage: train_test.py FSDPTRAIN SOURCE_DIR
 """
@@ -9,20 +9,12 @@ import os
 import pty
 import resource
 import select
-import signal
 import struct
 import subprocess
 import termios
-import time
 
-from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, CliTest, main
-
-TEXT = b"In the beginning God created the heaven and the earth.\n" * 400
-TINY = ["--set", "data.tokens=text.tok", "--set", "run.dir=run", "--set", "model.num_layers=1",
-        "--set", "model.num_heads=2", "--set", "model.embed_dim=32", "--set",
-        "model.max_seq_len=32", "--set", "train.seq_len=32", "--set", "train.global_batch=4",
-        "--set", "train.micro_batch=2", "--set", "train.steps=12", "--set", "run.threads=2",
-        "--set", "optimizer.lr=0.01", "--set", "log.every=5"]
+from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, main
+from train_case import TEXT, TINY, TrainTest
 
 
 def limit_file_size(nbytes):
@@ -40,22 +32,7 @@ def floats(path):
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
-class Train(CliTest):
-    def metrics(self, run="run"):
-        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    def record(self, run="run"):
-        return json.loads((self.folder / run / "run.json").read_text())
-
-    def start(self, *arguments, **options):
-        """Starts a run and waits for its first line."""
-        process = subprocess.Popen([FSDPTRAIN, "train", *TINY, *arguments], cwd=self.folder, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-        self.addCleanup(process.kill)
-        process.stdout.readline()
-        return process
-
+class Train(TrainTest):
     def test_a_run_leaves_config_metrics_and_weights(self):
         self.prepare(TEXT)
         output = self.check_done("train", *TINY, "--set", "eval.every=6")
@@ -92,20 +69,6 @@ class Train(CliTest):
         # The configuration that was written gives the same run.
         self.check_done("train", "--config", "run/config.toml", "--set", "run.dir=again")
         self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("run", "again")])
-
-    def test_generation_continues_the_prompt_and_is_repeatable(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        arguments = ["generate", "--run", "run", "--prompt", "In the ", "--tokens", "50"]
-        # Bytes, not text: a young model need not write valid UTF-8.
-        outputs = [subprocess.run([FSDPTRAIN, *arguments, "--seed", seed], capture_output=True,
-                                  cwd=self.folder, check=True, timeout=60).stdout
-                   for seed in ("7", "7", "8")]
-        self.assertTrue(outputs[0].startswith(b"In the "))
-        self.assertEqual(outputs[0], outputs[1])
-        self.assertNotEqual(outputs[0], outputs[2])
-        self.check_done(*arguments, "--seed", "7", "--output", "sample.txt")
-        self.assertEqual((self.folder / "sample.txt").read_bytes() + b"\n", outputs[0])
 
     def test_an_existing_run_is_never_touched(self):
         self.prepare(TEXT)
@@ -296,57 +259,6 @@ class Train(CliTest):
         self.assertEqual(result.stdout.split(), ["disk/run/config.toml", "disk/run/metrics.jsonl",
                                                  "disk/run/run.json"])
 
-    def test_a_signal_ends_the_run_after_the_step_with_weights_written(self):
-        self.prepare(TEXT)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with self.subTest(number):
-                run = f"run{int(number)}"
-                process = subprocess.Popen(
-                    [FSDPTRAIN, "train", *TINY, "--set", f"run.dir={run}", "--set",
-                     "train.steps=100000000", "--set", "log.every=1"],
-                    cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                for line in process.stdout:
-                    if line.startswith("step"):
-                        break
-                process.send_signal(number)
-                _, errors = process.communicate(timeout=60)
-                self.assertEqual(process.returncode, 128 + number, errors)
-                self.assertIn(f"stopped by signal {int(number)} after step", errors)
-                record = self.record(run)
-                self.assertEqual((record["status"], record["exit_code"]), ("stopped", 128 + number))
-                self.assertEqual(record["steps"], self.metrics(run)[-1]["step"])
-                self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
-                                "--output", "sample.txt")
-
-    def test_a_second_signal_ends_the_run_at_once_within_a_step(self):
-        self.prepare(TEXT)
-        for numbers in ((signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)):
-            with self.subTest(numbers):
-                # One step that takes minutes.
-                process = self.start("--overwrite", "--set", "train.global_batch=200000")
-                process.stdout.readline()
-                time.sleep(0.5)
-                process.send_signal(numbers[0])
-                time.sleep(0.3)
-                self.assertIsNone(process.poll())
-                begin = time.monotonic()
-                process.send_signal(numbers[1])
-                _, errors = process.communicate(timeout=60)
-                self.assertLess(time.monotonic() - begin, 2)
-                self.assertEqual((process.returncode, errors), (128 + numbers[1], ""))
-                self.assertEqual(self.record()["status"], "running")
-                self.assertFalse((self.folder / "run/weights.safetensors").exists())
-
-    def test_an_ignored_signal_stays_ignored(self):
-        self.prepare(TEXT)
-        process = self.start("--set", "train.steps=50",
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-        for _ in range(3):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.02)
-        _, errors = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, errors), (DONE, ""))
-
     def test_a_terminal_shows_progress_that_fits_and_goes_away(self):
         self.prepare(TEXT)
         for columns, expected in ((100, "] train: "), (30, "train: "), (5, "trai")):
@@ -372,26 +284,10 @@ class Train(CliTest):
                 for line in shown.replace(b"\x1b[K", b"").split(b"\r"):
                     self.assertLess(len(line), columns)
 
-    def test_a_signal_during_validation_ends_the_run_behind_it(self):
-        # After the only step comes a long validation, and nothing behind it.
-        self.prepare(TEXT * 3)
-        process = subprocess.Popen(
-            [FSDPTRAIN, "train", *TINY, "--set", "train.steps=1", "--set", "run.threads=1", "--set",
-             "data.validation_fraction=0.5"],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for line in process.stdout:
-            if line.startswith("step"):
-                break
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
-        self.assertTrue((self.folder / "run" / "weights.safetensors").exists())
-
     def test_an_empty_folder_is_accepted(self):
         self.prepare(TEXT)
         (self.folder / "run").mkdir()
         self.check_done("train", *TINY)
-
 
     def test_output_that_cannot_be_written_is_a_failure_with_the_weights_written(self):
         self.prepare(TEXT)
@@ -435,100 +331,6 @@ class Train(CliTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, REFUSED, errors)
         self.assertIn("text.tok: was truncated while in use: 1024 of its", errors)
-
-
-class Generate(CliTest):
-    def test_runs_that_cannot_be_used(self):
-        self.check_error(REFUSED, "nowhere: holds no weights.safetensors", "generate", "--run",
-                         "nowhere", "--prompt", "a")
-        self.write("run/weights.safetensors", b"no tensors")
-        self.check_error(REFUSED, "weights.safetensors", "generate", "--run", "run", "--prompt", "a")
-
-    def test_weights_that_do_not_fit_their_configuration_are_listed(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        path = self.folder / "run/weights.safetensors"
-        data = path.read_bytes()
-        self.assertEqual(data.count(b"ln_f.weight"), 1)
-        path.write_bytes(data.replace(b"ln_f.weight", b"ln_g.weight"))
-        self.check_error(REFUSED, "ln_f.weight is missing; ln_g.weight is no parameter", "generate",
-                         "--run", "run", "--prompt", "a")
-
-    def test_zero_bytes_reach_the_terminal(self):
-        self.prepare(b"a\0" * 8000)
-        self.check_done("train", *TINY, "--set", "train.steps=60")
-        result = subprocess.run([FSDPTRAIN, "generate", "--run", "run", "--prompt", "a\n", "--tokens",
-                                 "100", "--temperature", "0", "--threads", "1"], check=True,
-                                capture_output=True, cwd=self.folder, timeout=60)
-        self.assertEqual(len(result.stdout), 103)
-        self.assertIn(b"\0", result.stdout)
-
-    def test_output_that_cannot_be_written_is_a_failure(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        with open("/dev/full", "w", encoding="ascii") as full:
-            result = subprocess.run([FSDPTRAIN, "generate", "--run", "run", "--prompt", "a"],
-                                    stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-                                    cwd=self.folder, check=False)
-        self.assertEqual(result.returncode, FAILED)
-        self.assertIn("standard output cannot be written", result.stderr)
-
-    def test_weights_over_other_tokens_are_refused_by_name(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        path = self.folder / "run/weights.safetensors"
-        data = path.read_bytes()
-        self.assertEqual(data.count(b'"tokenizer":"byte"'), 1)
-        path.write_bytes(data.replace(b'"tokenizer":"byte"', b'"tokenizer":"gpt2"'))
-        self.check_error(REFUSED, 'weights of the tokenizer "byte" only, these are of "gpt2"',
-                         "generate", "--run", "run", "--prompt", "a")
-
-    def test_a_wrong_number_of_threads_is_refused(self):
-        self.check_error(REFUSED, "--threads", "generate", "--run", "run", "--prompt", "a",
-                         "--threads", "-1")
-
-    def test_an_empty_prompt_and_bad_numbers_are_refused(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        self.check_error(REFUSED, "--prompt: must have at least one byte", "generate", "--run", "run", "--prompt", "")
-        self.check_error(REFUSED, "--temperature", "generate", "--run", "run", "--prompt", "a",
-                         "--temperature", "-1")
-        self.check_error(REFUSED, "--tokens", "generate", "--run", "run", "--prompt", "a", "--tokens",
-                         "0")
-        for option, value, allowed in (
-                ("--temperature", "nan", "a number from 0 to 100"),
-                ("--temperature", "inf", "a number from 0 to 100"),
-                ("--top-k", "-1", "a whole number from 0 to 9223372036854775807"),
-                ("--seed", "18446744073709551616", "a whole number from 0 to 18446744073709551615"),
-                ("--seed", "-1", "a whole number from 0 to")):
-            with self.subTest(option, value=value):
-                self.check_error(REFUSED, f"{option}: must be {allowed}", "generate", "--run", "run",
-                                 "--prompt", "a", option, value)
-        self.check_error(REFUSED, "--output: must not be empty", "generate", "--run", "run",
-                         "--prompt", "a", "--output", "")
-
-    def test_weights_that_are_not_finite_are_refused_by_name(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        path = self.folder / "run/weights.safetensors"
-        data = path.read_bytes()
-        for value in (float("nan"), float("inf")):
-            path.write_bytes(data[:-4] + struct.pack("<f", value))
-            self.check_error(FAILED, f" holds {value}: the file is damaged", "generate", "--run",
-                             "run", "--prompt", "a")
-
-    def test_a_configuration_that_would_exhaust_the_parser_is_refused(self):
-        self.prepare(TEXT)
-        self.check_done("train", *TINY)
-        path = self.folder / "run/weights.safetensors"
-        data = path.read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:8 + size])
-        header["__metadata__"]["config"] = "a" + ".a" * 450_000 + " = 1"
-        text = json.dumps(header).encode()
-        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size:])
-        self.check_error(REFUSED, "weights.safetensors:1: a key has at most 16 dots", "generate",
-                         "--run", "run", "--prompt", "a")
 
 
 if __name__ == "__main__":

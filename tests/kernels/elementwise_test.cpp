@@ -13,6 +13,7 @@
 
 #include "runtime/base/random.h"
 #include "tests/support/kernel_map.h"
+#include "tests/support/max_or_nan.h"
 
 namespace fsdptrain::testing {
 namespace {
@@ -41,8 +42,7 @@ void check_formula(F f, Formula formula, double ulps, const std::vector<In>&... 
       const long double expected = formula(static_cast<long double>(in[i])...);
       const long double scale = std::fmax(1.0L, std::fabs(expected));
       const double error = static_cast<double>(std::fabs(results[i] - expected) / scale);
-      // The negation also sees a NaN.
-      worst = !(error <= worst) ? error : worst;
+      worst = max_or_nan(worst, error);
     }
     CHECK(worst <= ulps * std::numeric_limits<T>::epsilon());
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -8,6 +7,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "runtime/tensor/tensor.h"
+#include "tests/support/max_or_nan.h"
 
 namespace fsdptrain::testing {
 
@@ -43,12 +43,12 @@ inline double norm(const Tensor& x) {
 inline double max_abs(const Tensor& x) {
   double largest = 0;
   for (std::int64_t i = 0; i < x.numel(); ++i) {
-    largest = std::max(largest, std::abs(x.item(i)));
+    largest = max_or_nan(largest, std::abs(x.item(i)));
   }
   return largest;
 }
 
-// The norm, and the largest magnitude, of a - b.
+// The norm, and the largest magnitude, of a - b; NaN if one is.
 inline double norm_of_difference(const Tensor& a, const Tensor& b) {
   double sum = 0;
   for (std::int64_t i = 0; i < a.numel(); ++i) {
@@ -60,7 +60,7 @@ inline double norm_of_difference(const Tensor& a, const Tensor& b) {
 inline double max_difference(const Tensor& a, const Tensor& b) {
   double largest = 0;
   for (std::int64_t i = 0; i < a.numel(); ++i) {
-    largest = std::max(largest, std::abs(a.item(i) - b.item(i)));
+    largest = max_or_nan(largest, std::abs(a.item(i) - b.item(i)));
   }
   return largest;
 }

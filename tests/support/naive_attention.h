@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/tensor/tensor.h"
+#include "tests/support/max_or_nan.h"
 
 // Shape suffixes: B batch, T queries, S keys, H query heads, G key-value heads, D head size.
 namespace fsdptrain::testing {
@@ -102,7 +103,7 @@ inline void check_close(const char* name, const Tensor& actual, const std::vecto
   for (std::size_t i = 0; i < values.size(); ++i) {
     // Equal infinities are close; NaN is not.
     const double difference = values[i] == expected[i] ? 0 : std::abs(values[i] - expected[i]);
-    worst = difference <= worst ? worst : difference;
+    worst = max_or_nan(worst, difference);
   }
   CHECK(worst <= tolerance);
 }

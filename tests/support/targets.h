@@ -7,6 +7,7 @@
 
 #include "runtime/ops/loss.h"
 #include "runtime/tensor/tensor.h"
+#include "tests/support/max_or_nan.h"
 
 namespace fsdptrain::testing {
 
@@ -20,13 +21,13 @@ inline Tensor some_targets(const Shape& shape, std::int64_t classes) {
   return targets;
 }
 
+// The largest magnitude of actual - expected, NaN if one is.
 inline double worst_difference(const Tensor& actual, const std::vector<double>& expected) {
   const std::vector<double> values = actual.to_vector();
   REQUIRE(values.size() == expected.size());
   double worst = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const double difference = std::abs(values[i] - expected[i]);
-    worst = difference <= worst ? worst : difference;
+    worst = max_or_nan(worst, std::abs(values[i] - expected[i]));
   }
   return worst;
 }

@@ -19,15 +19,15 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/mapped_file.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain {
 namespace {
 
-using data::read_file;
-using data::TemporaryFolder;
-using data::write_file;
 using doctest::Contains;
+using testing::read_file;
+using testing::TemporaryFolder;
+using testing::write_file;
 
 TEST_SUITE_BEGIN("runtime/base/file");
 

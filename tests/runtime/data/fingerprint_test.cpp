@@ -7,10 +7,13 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::TemporaryFolder;
+using testing::write_file;
 
 TEST_SUITE_BEGIN("runtime/data/fingerprint");
 

@@ -14,12 +14,16 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/data/loader.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 
 // What the loader promises about positions: any can be the first, whatever the files and their
 // size.
 namespace fsdptrain::data {
 namespace {
+
+using testing::TemporaryFolder;
+using testing::write_tokens;
 
 TEST_SUITE_BEGIN("runtime/data/loader_position");
 
@@ -156,7 +160,8 @@ TEST_CASE("a file of 64 GiB costs no more private memory than one of 64 MiB") {
   constexpr std::uint64_t kLarge = std::uint64_t{64} << 30;
   REQUIRE(make_sparse_file(folder / "small", kSmall).empty());
   if (const std::string reason = make_sparse_file(folder / "large", kLarge); !reason.empty()) {
-    MESSAGE("skipped: no sparse file of 64 GiB in " << folder.path().native() << ": " << reason);
+    MESSAGE("SKIPPED, nothing was tested: no sparse file of "
+            << kLarge << " bytes in " << folder.path().native() << ": " << reason);
     return;
   }
   const std::int64_t small = growth_over(folder / "small", kSmall);

@@ -9,10 +9,14 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::make_token_file;
+using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("runtime/data/loader");
 

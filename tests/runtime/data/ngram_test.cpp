@@ -6,10 +6,14 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::make_token_file;
+using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("runtime/data/ngram");
 

@@ -10,10 +10,14 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/data/byte_text.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::read_file;
+using testing::TemporaryFolder;
+using testing::write_file;
 
 TEST_SUITE_BEGIN("runtime/data/prepare");
 

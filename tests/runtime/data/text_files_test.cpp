@@ -3,10 +3,13 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::TemporaryFolder;
+using testing::write_file;
 
 TEST_SUITE_BEGIN("runtime/data/text_files");
 

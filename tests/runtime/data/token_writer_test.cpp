@@ -10,10 +10,16 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 
 namespace fsdptrain::data {
 namespace {
+
+using testing::read_file;
+using testing::TemporaryFolder;
+using testing::write_file;
+using testing::write_tokens;
 
 TEST_SUITE_BEGIN("runtime/data/token_writer");
 

@@ -9,8 +9,9 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/data/byte_text.h"
-#include "tests/runtime/data/token_fixture.h"
 #include "tests/support/gpt2_run.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_fixture.h"
 #include "tools/train/batch_tensors.h"
 
 namespace fsdptrain::tools {
@@ -38,9 +39,9 @@ std::vector<std::uint16_t> counting(std::size_t count) {
 }
 
 TEST_CASE("the totals are those of every sample by itself, over all datasets") {
-  const data::TemporaryFolder folder;
-  const Datasets datasets{whole(data::make_token_file(folder / "a", counting(73), 101), 10),
-                          whole(data::make_token_file(folder / "b", counting(41), 101, 5), 10)};
+  const testing::TemporaryFolder folder;
+  const Datasets datasets{whole(testing::make_token_file(folder / "a", counting(73), 101), 10),
+                          whole(testing::make_token_file(folder / "b", counting(41), 101, 5), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float64);
   double nats = 0;
   std::int64_t num_targets = 0;
@@ -66,32 +67,37 @@ TEST_CASE("the totals are those of every sample by itself, over all datasets") {
   }
 }
 
-TEST_CASE("max_batches counts forwards over all datasets, and progress sees each") {
-  const data::TemporaryFolder folder;
-  // 7 and 4 samples.
-  const Datasets datasets{whole(data::make_token_file(folder / "a", counting(73), 101), 10),
-                          whole(data::make_token_file(folder / "b", counting(41), 101), 10)};
+TEST_CASE("exactly max_batches forwards run where there is more data, and progress sees each") {
+  const testing::TemporaryFolder folder;
+  // 7 and 4 samples: in pairs, forwards of 2, 2, 2, 1, 2 and 2 samples of 10 targets.
+  const Datasets datasets{whole(testing::make_token_file(folder / "a", counting(73), 101), 10),
+                          whole(testing::make_token_file(folder / "b", counting(41), 101), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
-  const auto evaluated = [&](std::int64_t batch, std::int64_t max_batches) {
-    int calls = 0;
-    const EvaluationOptions options{.batch = batch,
-                                    .max_batches = max_batches,
-                                    .progress = [&](const LossTotals&) { ++calls; }};
+  std::vector<std::int64_t> targets;
+  for (const std::int64_t targets_of_one : {20, 20, 20, 10, 20, 20}) {
+    targets.push_back(targets_of_one + (targets.empty() ? 0 : targets.back()));
+  }
+  for (const std::size_t max_batches : {0, 1, 3, 4, 5, 6, 1000}) {
+    CAPTURE(max_batches);
+    const bool all = max_batches == 0 || max_batches > targets.size();
+    const std::size_t forwards = all ? targets.size() : max_batches;
+    std::vector<std::int64_t> seen;
+    const EvaluationOptions options{
+        .batch = 2,
+        .max_batches = static_cast<std::int64_t>(max_batches),
+        .progress = [&](const LossTotals& totals) { seen.push_back(totals.num_targets); }};
     const LossTotals totals = evaluate(run.model, datasets, options);
-    CHECK(calls > 0);
-    CHECK(totals.num_targets == static_cast<std::int64_t>(10 * num_evaluated(datasets, options)));
-    return totals.num_targets;
-  };
-  CHECK(evaluated(2, 0) == 110);
-  CHECK(evaluated(2, 3) == 60);
-  CHECK(evaluated(2, 4) == 80);
-  CHECK(evaluated(2, 1000) == 110);
+    CHECK(seen == std::vector(targets.begin(), targets.begin() + std::ptrdiff_t(forwards)));
+    CHECK(totals.num_targets == targets[forwards - 1]);
+    CHECK(num_evaluated(datasets, options) ==
+          static_cast<std::uint64_t>(targets[forwards - 1] / 10));
+  }
 }
 
 TEST_CASE("bytes of text are counted but not the ends of documents") {
-  const data::TemporaryFolder folder;
-  data::write_tokens({folder / "t", {data::kByteVocabSize, data::kByteEndOfDocument, "byte"}},
-                     {65, 66, 256, 67, 68, 69, 256, 70, 71});
+  const testing::TemporaryFolder folder;
+  testing::write_tokens({folder / "t", {data::kByteVocabSize, data::kByteEndOfDocument, "byte"}},
+                        {65, 66, 256, 67, 68, 69, 256, 70, 71});
   const Datasets datasets{whole(std::make_shared<data::TokenSource>(folder / "t"), 8)};
   models::Gpt2Config config = tiny_gpt2();
   config.vocab_size = 257;
@@ -104,12 +110,12 @@ TEST_CASE("bytes of text are counted but not the ends of documents") {
 }
 
 TEST_CASE("an evaluation leaves the training mode as it was, also when it fails") {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const Datasets good{
-      whole(data::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101), 10)};
+      whole(testing::make_token_file(folder / "good", std::vector<std::uint16_t>(50, 7), 101), 10)};
   // The model knows 101 tokens: the lookup of this one fails.
-  const Datasets bad{
-      whole(data::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201), 10)};
+  const Datasets bad{whole(
+      testing::make_token_file(folder / "bad", std::vector<std::uint16_t>(50, 200), 201), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
   for (const bool training : {true, false}) {
     run.model.set_training(training);
@@ -123,9 +129,9 @@ TEST_CASE("an evaluation leaves the training mode as it was, also when it fails"
 }
 
 TEST_CASE("where every target is masked there is none") {
-  const data::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const Datasets ends{
-      whole(data::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7), 10)};
+      whole(testing::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
   CHECK(evaluate(run.model, ends, {.batch = 3}).num_targets == 0);
 }

@@ -11,7 +11,7 @@
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
@@ -227,7 +227,7 @@ lr_scale = 0.25
   TEST_CASE("weights with frozen bfloat16 parameters come back bit for bit") {
     Config config = parse_config(kLlama, "test", std::vector<std::string>{"train.seq_len=37"});
     config.rules = {{.match = "*.mlp.*", .freeze = true, .dtype = "bfloat16"}};
-    const data::TemporaryFolder folder;
+    const testing::TemporaryFolder folder;
     const auto path = folder / "weights.safetensors";
     const auto model = build_model(config);
     const nn::FlatParameters saved(*model, parameter_options(config, Device::cpu()));

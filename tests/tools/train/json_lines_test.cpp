@@ -7,13 +7,13 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using data::read_file;
-using data::TemporaryFolder;
+using testing::read_file;
+using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("tools/train/json_lines");
 
@@ -29,7 +29,7 @@ TEST_CASE("every line is in the file as soon as it is written") {
 
 TEST_CASE("a file that exists is left alone") {
   const TemporaryFolder folder;
-  data::write_file(folder / "m", "precious");
+  testing::write_file(folder / "m", "precious");
   CHECK_THROWS_WITH_AS(JsonLinesWriter(folder / "m"), doctest::Contains("m: exists already"),
                        IoError);
   CHECK_THROWS_WITH_AS(JsonLinesWriter(folder / "none/m"), doctest::Contains("create the folder"),

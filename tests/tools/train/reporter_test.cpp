@@ -7,13 +7,13 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using data::read_file;
-using data::TemporaryFolder;
+using testing::read_file;
+using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("tools/train/reporter");
 

@@ -12,14 +12,14 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/config_print.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using data::TemporaryFolder;
 using doctest::Contains;
+using testing::TemporaryFolder;
 using Existing = RunFolder::Existing;
 
 constexpr const char* kRecord = R"({"format": "fsdptrain-run", "format_version": 1})";
@@ -44,9 +44,9 @@ void make_run(const std::filesystem::path& dir) {
   std::filesystem::create_directories(dir);
   for (const char* name : {"config.toml", "metrics.jsonl", "samples.jsonl", "weights.safetensors",
                            "weights_ema.safetensors", "notes.txt"}) {
-    data::write_file(dir / name, "old");
+    testing::write_file(dir / name, "old");
   }
-  data::write_file(dir / "run.json", kRecord);
+  testing::write_file(dir / "run.json", kRecord);
 }
 
 TEST_SUITE_BEGIN("tools/train/run_folder");
@@ -98,8 +98,8 @@ TEST_CASE("a run is replaced only on demand: its files and no others") {
   const RunFolder made = RunFolder::create(config, Existing::Overwrite);
   CHECK(names_in(folder / "run") == std::vector<std::string>{"notes.txt"});
   made.write_config(config);
-  CHECK(data::read_file(folder / "run/config.toml") == to_toml(config));
-  CHECK(data::read_file(folder / "run/notes.txt") == "old");
+  CHECK(testing::read_file(folder / "run/config.toml") == to_toml(config));
+  CHECK(testing::read_file(folder / "run/notes.txt") == "old");
 }
 
 TEST_CASE("a folder that is no run's is never replaced") {
@@ -109,7 +109,7 @@ TEST_CASE("a folder that is no run's is never replaced") {
   for (const char* record : {"", "{", "[]", "{}", R"({"format": "other"})", R"({"format": 1})",
                              R"({"format": "fsdptrain-run", "format_version": 2})"}) {
     CAPTURE(record);
-    data::write_file(folder / "run/run.json", record);
+    testing::write_file(folder / "run/run.json", record);
     const auto before = names_in(folder / "run");
     for (const auto call :
          {&RunFolder::check_free, +[](const Config&c, Existing e) { RunFolder::create(c, e); }}) {
@@ -120,9 +120,9 @@ TEST_CASE("a folder that is no run's is never replaced") {
     }
     CHECK(names_in(folder / "run") == before);
   }
-  data::write_file(folder / "file", "text");
+  testing::write_file(folder / "file", "text");
   CHECK_THROWS_AS(RunFolder::create(config_for(folder / "file"), Existing::Overwrite), ConfigError);
-  CHECK(data::read_file(folder / "file") == "text");
+  CHECK(testing::read_file(folder / "file") == "text");
 }
 
 TEST_CASE("an empty folder and none are the same to --overwrite") {
@@ -141,7 +141,7 @@ TEST_CASE("a run that goes on is not replaced, one that has ended is") {
   const Config config = config_for(folder / "run");
   {
     const RunFolder first = RunFolder::create(config, Existing::Refuse);
-    data::write_file(first.record(), kRecord);
+    testing::write_file(first.record(), kRecord);
     CHECK_THROWS_WITH_AS(RunFolder::create(config, Existing::Overwrite),
                          Contains("a run writes to"), ConfigError);
     CHECK_THROWS_WITH_AS(RunFolder::check_free(config, Existing::Overwrite),

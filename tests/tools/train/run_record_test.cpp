@@ -8,12 +8,12 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using data::TemporaryFolder;
+using testing::TemporaryFolder;
 using Json = nlohmann::ordered_json;
 
 TEST_SUITE_BEGIN("tools/train/run_record");
@@ -27,7 +27,7 @@ RunFacts some_facts() {
 }
 
 Json read(const std::filesystem::path& path) {
-  return Json::parse(data::read_file(path));
+  return Json::parse(testing::read_file(path));
 }
 
 std::time_t time_of(const std::string& iso) {

@@ -14,13 +14,13 @@
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/linear.h"
-#include "tests/runtime/data/token_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-using data::TemporaryFolder;
 using doctest::Contains;
+using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("tools/train/weights");
 
@@ -158,14 +158,14 @@ TEST_CASE("weights that cannot be written leave the older file, and no other") {
   const Model older(1);
   const Model newer(2);
   save_weights(folder / "w", older.parameters.named(), some_info());
-  const std::string before = data::read_file(folder / "w");
+  const std::string before = testing::read_file(folder / "w");
   {
     // The header fits, the values do not.
     const SizeLimit limit(before.size() - 40);
     CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.parameters.named(), some_info()),
                          Contains("File too large"), IoError);
   }
-  CHECK(data::read_file(folder / "w") == before);
+  CHECK(testing::read_file(folder / "w") == before);
   const std::filesystem::directory_iterator files(folder.path());
   CHECK(std::distance(begin(files), end(files)) == 1);
 }
