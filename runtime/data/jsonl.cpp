@@ -69,10 +69,10 @@ std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
   std::size_t first = 0;
   if (begin > 0) {
     const std::size_t before = loaded().find('\n', begin - 1 - from);
-    // An end of a line in the last place starts a line of the next part.
-    if (before == std::string_view::npos || before + 1 >= filled) {
+    if (before == std::string_view::npos) {
       return {};
     }
+    // Behind an end in the last place begins a line of the next part: nothing is left of this one.
     first = before + 1;
   }
   std::size_t last = filled;

@@ -114,14 +114,20 @@ std::uint64_t anonymous_bytes() {
   return 0;
 }
 
-// A token file of zeros that takes no room on the disk; empty, or why there is none.
+constexpr std::uint64_t kMarkedToken = (std::uint64_t{1} << 31) + 5;
+
+// A token file of zeros that takes no room on the disk, but for its last token, 200, and one beyond
+// 4 GiB, 77; empty, or why there is none.
 std::string make_sparse_file(const std::filesystem::path& path, std::uint64_t nbytes) {
   write_tokens({path, {257, 256, "byte"}}, {});
   const int descriptor = ::open(path.c_str(), O_WRONLY);
   const std::uint64_t num_tokens = (nbytes - kTokenHeaderBytes) / 2;
   const bool is_written =
       ::ftruncate(descriptor, static_cast<off_t>(nbytes)) == 0 &&
-      ::pwrite(descriptor, &num_tokens, sizeof num_tokens, 16) == sizeof num_tokens;
+      ::pwrite(descriptor, &num_tokens, sizeof num_tokens, 16) == sizeof num_tokens &&
+      ::pwrite(descriptor, "\xc8", 1, static_cast<off_t>(nbytes - 2)) == 1 &&
+      (num_tokens <= kMarkedToken ||
+       ::pwrite(descriptor, "\x4d", 1, kTokenHeaderBytes + 2 * kMarkedToken) == 1);
   const std::string error = std::strerror(errno);
   struct stat status {};
   ::fstat(descriptor, &status);
@@ -168,11 +174,13 @@ TEST_CASE("a file of 64 GiB costs no more private memory than one of 64 MiB") {
   const std::int64_t large = growth_over(folder / "large", kLarge);
   CAPTURE(small);
   CHECK(large - small < std::int64_t{16} << 20);
-  // The last token of all, beyond 4 GiB by far.
+  // Offsets do not wrap at 32 bits, neither in tokens nor in bytes.
   const TokenSource source(folder / "large");
   std::vector<std::int64_t> last(1);
   source.read(source.num_tokens() - 1, last);
-  CHECK(last[0] == 0);
+  CHECK(last[0] == 200);
+  source.read(kMarkedToken, last);
+  CHECK(last[0] == 77);
 }
 
 TEST_SUITE_END();

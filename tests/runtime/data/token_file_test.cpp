@@ -180,6 +180,23 @@ TEST_CASE("a file that is cut while it is in use is found when it is read") {
                        DataError);
 }
 
+TEST_CASE("reading brings in no pages around what is read") {
+  const TemporaryFolder folder;
+  make_token_file(folder / "t", std::vector<std::uint16_t>(100'000, 3), 5);
+  const TokenFile file(folder / "t");
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  bool is_found = false;
+  while (std::getline(maps, line) && !is_found) {
+    is_found = line.ends_with((folder / "t").native());
+  }
+  REQUIRE(is_found);
+  while (std::getline(maps, line) && !line.starts_with("VmFlags:")) {
+  }
+  // "Random read advise provided", Documentation/filesystems/proc.rst of Linux.
+  CHECK(line.find(" rr") != std::string::npos);
+}
+
 TEST_SUITE_END();
 
 }  // namespace
