@@ -53,7 +53,7 @@ std::vector<Field> make_fields() {
   // One line is one key.
   // clang-format off
   return {
-      {"run", "dir", "folder of the run: config.toml, metrics.jsonl and weights.safetensors; new or empty", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
+      {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights; new or empty, or see train --overwrite", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
 

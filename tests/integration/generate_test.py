@@ -102,8 +102,21 @@ class Generate(CliTest):
         data = path.read_bytes()
         for value in (float("nan"), float("inf")):
             path.write_bytes(data[:-4] + struct.pack("<f", value))
-            self.check_error(FAILED, f" holds {value}: the file is damaged", "generate", "--run",
-                             "run", "--prompt", "a")
+            self.check_error(REFUSED, " holds a value that is not finite: the file is damaged",
+                             "generate", "--run", "run", "--prompt", "a")
+        # Finite, but their products are not.
+        size = int.from_bytes(data[:8], "little")
+        path.write_bytes(data[:8 + size] + struct.pack("<f", 3e38) * ((len(data) - 8 - size) // 4))
+        self.check_error(FAILED, "its weights overflow", "generate", "--run", "run", "--prompt", "a")
+        self.check_error(FAILED, "eval: the loss of run/weights.safetensors is", "eval", "--run", "run")
+
+    def test_the_weights_are_not_written_over(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        before = (self.folder / "run/weights.safetensors").read_bytes()
+        self.check_error(REFUSED, "is the file of the weights", "generate", "--run", "run", "--prompt",
+                         "a", "--output", "run/weights.safetensors")
+        self.assertEqual((self.folder / "run/weights.safetensors").read_bytes(), before)
 
     def test_a_configuration_that_would_exhaust_the_parser_is_refused(self):
         self.prepare(TEXT)

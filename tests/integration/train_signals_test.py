@@ -89,7 +89,7 @@ class TrainSignals(TrainTest):
         self.assertIn(f"stopped by signal {int(signal.SIGTERM)} after step", errors)
         self.assertEqual(self.record()["status"], "stopped")
 
-    def test_a_signal_during_validation_ends_the_run_behind_the_sample_under_way(self):
+    def test_a_signal_among_samples_ends_the_run_without_the_rest(self):
         # The samples behind the only step are more than a pipe holds: they cannot end unread.
         self.prepare(TEXT)
         prompts = ['"' + 1000 * "a" + '"'] * 300

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import resource
 import select
 import struct
@@ -94,6 +95,41 @@ class Train(TrainTest):
         self.check_done("train", *TINY, "--overwrite", "--set", "train.steps=5")
         self.assertEqual([line["step"] for line in self.metrics()], [1, 5, 5])
         self.assertEqual((self.folder / "run/notes.txt").read_bytes(), b"mine")
+
+    def test_overwrite_keeps_the_old_run_where_the_new_one_cannot_begin(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
+        tokens = bytearray((self.folder / "text.tok").read_bytes())
+        tokens[1024:] = b"\xff" * (len(tokens) - 1024)
+        self.write("bad.tok", bytes(tokens))
+        weights = before["weights.safetensors"]
+        self.write("nan.safetensors", weights[:-4] + struct.pack("<f", float("nan")))
+        for message, change in (
+                ("token 65535", "data.tokens=bad.tok"), ("token 65535", "data.validation=bad.tok"),
+                ("nan.safetensors", "model.init_from=nan.safetensors"),
+                ("model.init_from: run/weights.safetensors would be removed",
+                 "model.init_from=run/weights.safetensors"),
+                ("data.tokens: run/metrics.jsonl would be removed", "data.tokens=run/metrics.jsonl"),
+                ("data.validation: run/run.json would be removed", "data.validation=run/run.json")):
+            with self.subTest(change):
+                self.check_error(REFUSED, message, "train", "--overwrite", *TINY, "--set", change)
+                after = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
+                self.assertEqual(after, before)
+
+    def test_a_reader_that_goes_away_does_not_end_the_run(self):
+        self.prepare(TEXT)
+        process = subprocess.Popen([FSDPTRAIN, "train", *TINY, "--set", "train.steps=300", "--set",
+                                    "log.every=1"], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=60), FAILED, errors)
+        self.assertIn("standard output cannot be written: Broken pipe", errors)
+        self.assertEqual(self.metrics()[-1]["step"], 300)
+        self.assertTrue((self.folder / "run/weights.safetensors").exists())
 
     def test_a_run_that_goes_on_cannot_be_overwritten(self):
         self.prepare(TEXT)
@@ -331,6 +367,12 @@ class Train(TrainTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, REFUSED, errors)
         self.assertIn("text.tok: was truncated while in use: 1024 of its", errors)
+        # What was learned before is not lost.
+        step = int(re.search(r"warning: the run fails after step (\d+): its weights are in "
+                             r"run/weights.safetensors", errors)[1])
+        self.assertEqual(self.record()["steps"], step)
+        self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output",
+                        "sample.txt")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,21 @@ TEST_CASE("rules are read in order, print and read back to the same") {
   CHECK(parse(to_toml(config)).rules == config.rules);
 }
 
+TEST_CASE(
+    "whole numbers that no float holds exactly are taken as the nearest, and their range is "
+    "checked") {
+  CHECK(parse("[optimizer]\nweight_decay = 9007199254740993\n").optimizer.weight_decay ==
+        9007199254740992.0);
+  CHECK(parse("[[rules]]\nmatch = \"*\"\nlr_scale = 1000000\n").rules[0].lr_scale == 1e6);
+  for (const char* toml :
+       {"[model]\ndropout = 9223372036854775807\n", "[optimizer]\nbeta1 = -9223372036854775807\n",
+        "[data]\ntokens = \"a\"\nweights = -9007199254740993\n",
+        "[[rules]]\nmatch = \"*\"\nlr_scale = 9223372036854775807\n"}) {
+    CAPTURE(toml);
+    CHECK_THROWS_WITH_AS(parse(toml), doctest::Contains("must be at least 0"), ConfigError);
+  }
+}
+
 TEST_CASE("a list may be given as its one element, and by an override as TOML or as plain text") {
   using Texts = std::vector<std::string>;
   CHECK(parse("[data]\ntokens = \"a\"\n").data.tokens == Texts{"a"});
