@@ -107,7 +107,8 @@ class Generate(CliTest):
         # Finite, but their products are not.
         size = int.from_bytes(data[:8], "little")
         path.write_bytes(data[:8 + size] + struct.pack("<f", 3e38) * ((len(data) - 8 - size) // 4))
-        self.check_error(FAILED, "its weights overflow", "generate", "--run", "run", "--prompt", "a")
+        self.check_error(FAILED, "its weights overflow", "generate", "--run", "run", "--prompt", "a",
+                         "--output", "sample.txt")
         self.check_error(FAILED, "eval: the loss of run/weights.safetensors is", "eval", "--run", "run")
 
     def test_the_weights_are_not_written_over(self):
