@@ -50,6 +50,7 @@ Examples:
   command
       ->add_option("--validation-fraction", arguments->validation_fraction,
                    "part of the tokens, at their end, that is scored")
+      ->check(decimal_number(0, 1))
       ->capture_default_str();
   command->add_option("--seq-len", arguments->seq_len, "tokens per sequence of the run")
       ->check(whole_number(1, std::numeric_limits<std::int64_t>::max()))

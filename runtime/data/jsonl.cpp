@@ -93,6 +93,9 @@ std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
 std::string_view JsonlReader::read_text(std::string_view line, std::string& defect) {
   simdjson::dom::element root;
   if (const auto error = parser_->parse(line.data(), line.size(), false).get(root)) {
+    check<OutOfMemoryError>(error != simdjson::MEMALLOC,
+                            "a line of {} bytes takes more memory than the system has",
+                            line.size());
     defect = fmt::format(
         "not valid JSON: {} Every line must be one object, such as {{\"{}\": "
         "\"...\"}}",
