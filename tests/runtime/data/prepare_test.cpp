@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/data/byte_text.h"
+#include "runtime/data/token_source.h"
 #include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::data {
