@@ -220,7 +220,7 @@ class Baseline(CliTest):
         self.prepare(b"x" * 1000)
         self.check_error(REFUSED, "the 100 tokens [901, 1001) are fewer than one sequence of "
                          "seq_len + 1 = 257", "data", "baseline", "--tokens", "text.tok")
-        self.check_error(REFUSED, "validation_fraction: must be in [0, 1), got 1.5", "data",
+        self.check_error(REFUSED, "--validation-fraction: must be a number from 0 to 1, got 1.5", "data",
                          "baseline", "--tokens", "text.tok", "--validation-fraction", "1.5")
 
 
