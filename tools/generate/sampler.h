@@ -19,9 +19,9 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-// Continues `tokens` (at least one), handing on each new token until `emit` returns false; the model, in evaluation mode
-// meanwhile, sees the last max_seq_len() of them. The same seed gives the same tokens.
-// Error as draw().
+// Continues `tokens` (at least one), handing on each new token until `emit` returns false; the
+// model, in evaluation mode meanwhile, sees the last max_seq_len() of them. The same seed gives the
+// same tokens. Error as draw().
 void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
             const SamplingOptions& options, const std::function<bool(std::int64_t)>& emit);
 
