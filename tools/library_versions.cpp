@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl_version.h>
+#include <simdjson.h>
 #include <spdlog/version.h>
 #include <toml++/impl/version.h>
+#include <xxhash.h>
 
 #include "tools/build_info.h"
 
@@ -26,8 +28,11 @@ std::vector<LibraryVersion> library_versions() {
       {"fmt", dotted(FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
       {"nlohmann-json", dotted(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                                NLOHMANN_JSON_VERSION_PATCH)},
+      {"simdjson", dotted(simdjson::SIMDJSON_VERSION_MAJOR, simdjson::SIMDJSON_VERSION_MINOR,
+                          simdjson::SIMDJSON_VERSION_REVISION)},
       {"spdlog", dotted(SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH)},
       {"toml++", dotted(TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
+      {"xxHash", dotted(XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE)},
   };
   if (build_info().gemm == "dnnl") {
     versions.push_back(
