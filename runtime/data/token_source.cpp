@@ -83,6 +83,12 @@ TokenSource::TokenSource(const std::vector<fs::path>& paths) : begins_{0} {
   name_ = fmt::format("{}", fmt::join(names, ", "));
 }
 
+void TokenSource::advise_random() const {
+  for (const auto& file : files_) {
+    file->advise_random();
+  }
+}
+
 std::uint64_t TokenSource::count_documents() const {
   std::uint64_t num_documents = 0;
   bool is_ended = true;

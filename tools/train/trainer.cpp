@@ -36,7 +36,7 @@ std::vector<DataFile> describe(const Datasets& datasets) {
   std::vector<DataFile> files;
   for (const data::TokenSource* source : datasets.sources()) {
     for (const auto& file : source->files()) {
-      const File bytes = File::open_for_reading(file->path());
+      const File bytes = file->open();
       files.push_back({.path = file->path().string(),
                        .nbytes = bytes.size(),
                        .num_tokens = file->num_tokens(),
