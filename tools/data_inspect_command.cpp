@@ -45,7 +45,7 @@ std::string excerpt(const data::TokenSource& source) {
 std::vector<data::Fingerprint> check_all(const data::TokenSource& source) {
   std::uint64_t nbytes = 0;
   for (const auto& file : source.files()) {
-    nbytes += file->file().size();
+    nbytes += file->nbytes();
   }
   StopSignals signals;
   Progress progress("inspect", nbytes);
@@ -53,7 +53,7 @@ std::vector<data::Fingerprint> check_all(const data::TokenSource& source) {
   std::vector<data::Fingerprint> fingerprints;
   for (const auto& file : source.files()) {
     fingerprints.push_back(data::whole_fingerprint(
-        file->file(), [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+        file->open(), [&](std::uint64_t offset, std::span<const std::byte> bytes) {
           // The first part holds the header, and parts end between tokens.
           const std::uint64_t skip = offset == 0 ? data::kTokenHeaderBytes : 0;
           file->check_tokens(
@@ -83,7 +83,7 @@ void inspect(const std::vector<std::filesystem::path>& paths, bool full) {
     fingerprints = check_all(source);
   } else {
     for (const auto& file : source.files()) {
-      fingerprints.push_back(data::sampled_fingerprint(file->file()));
+      fingerprints.push_back(data::sampled_fingerprint(file->open()));
     }
   }
   for (std::size_t i = 0; i < fingerprints.size(); ++i) {

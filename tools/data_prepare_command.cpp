@@ -1,7 +1,6 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,7 +81,9 @@ void add_arguments(CLI::App& command, Arguments& arguments) {
       ->required()
       ->check(not_empty())
       ->type_name("PATH");
-  command.add_option("--output", options.output, "token file to write (docs/formats.md)")
+  command
+      .add_option("--output", options.output,
+                  "token file to write (docs/formats.md); missing folders are made")
       ->required()
       ->check(not_empty())
       ->type_name("FILE");
@@ -94,7 +95,8 @@ void add_arguments(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command
       .add_option("--shard-tokens", options.shard_tokens,
-                  "write shards of so many tokens: NAME-00000.bin, ...; 0: one file")
+                  "write shards of so many tokens, at most 10,000: NAME-00000.bin, ...; 0: one "
+                  "file")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command

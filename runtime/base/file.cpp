@@ -135,9 +135,13 @@ File::File(File&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 File::~File() {
+  close();
+}
+
+void File::close() {
   if (descriptor_ >= 0) {
     // A failure has nothing to lose: sync() has reported what did not reach the device.
-    ::close(descriptor_);
+    ::close(std::exchange(descriptor_, -1));
   }
 }
 
@@ -240,9 +244,17 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   temporary_.write_at(offset, bytes);
 }
 
+void AtomicFile::close() {
+  temporary_.sync();
+  temporary_.close();
+  closed_ = true;
+}
+
 void AtomicFile::commit() {
   check(!committed_, "{}: a file is committed once", path_.string());
-  temporary_.sync();
+  if (!closed_) {
+    close();
+  }
   // A statement of its own: the arguments of a check are evaluated in any order.
   const bool is_renamed = std::rename(temporary_.path().c_str(), path_.c_str()) == 0;
   check<IoError>(is_renamed, "{}: renaming it to {} failed: {}", temporary_.path().string(),

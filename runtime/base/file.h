@@ -36,6 +36,8 @@ class File {
   void begin_sync(std::uint64_t offset, std::uint64_t nbytes);
   // Returns when the bytes have reached the device.
   void sync();
+  // Before the owner's end; of a closed file there is only path().
+  void close();
 
  private:
   File(std::filesystem::path path, int descriptor);
@@ -61,17 +63,22 @@ class AtomicFile {
   void begin_sync(std::uint64_t offset, std::uint64_t nbytes) {
     temporary_.begin_sync(offset, nbytes);
   }
-  // Returns when the bytes have reached the device: of several files that belong together, none
-  // takes its name before all are written.
-  void sync() { temporary_.sync(); }
+  // Returns when the bytes have reached the device, and gives the descriptor back: of several files
+  // that belong together, none takes its name before all are written. What is left is commit() or
+  // the destructor. The lock by which writers in other containers know that the temporary file is
+  // in use ends here.
+  void close();
 
   // Returns when both the bytes and the name have reached the device. A file that was at `path`
   // is replaced, not changed: whoever has it open keeps reading the old bytes.
   void commit();
+  // Whether the file has its name: also where commit() failed behind that.
+  bool is_committed() const { return committed_; }
 
  private:
   std::filesystem::path path_;
   File temporary_;
+  bool closed_ = false;
   bool committed_ = false;
 };
 

@@ -50,7 +50,7 @@ class ByteBlocks {
   std::vector<std::uint64_t> begins_;
 };
 
-// Reads blocks for one thread, in any order; keeps its buffers.
+// Reads blocks for one thread, in any order; keeps its buffers. `blocks` must outlive it.
 class ByteBlockReader {
  public:
   ByteBlockReader(const ByteBlocks& blocks, const std::string& jsonl_field);

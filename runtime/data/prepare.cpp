@@ -23,26 +23,44 @@ namespace fs = std::filesystem;
 // Keeps the choice apart from all other uses of a seed.
 constexpr std::uint64_t kPurpose = 0x76616c6964;  // "valid"
 
-// A folder that exists for its lifetime, and longer if something is in it or it was there before.
+// A folder, and those it is in, that exist for its lifetime, and longer if something is in them or
+// they were there before.
 class FolderForOutput {
  public:
-  explicit FolderForOutput(const fs::path& folder) : folder_(folder) {
+  // From one that has been made on, the destructor undoes what a failure leaves.
+  explicit FolderForOutput(const fs::path& folder) : FolderForOutput() {
+    std::vector<fs::path> missing;
     std::error_code error;
-    is_new_ = fs::create_directory(folder, error);
-    check<IoError>(!error, "{}: creating the folder failed: {}", folder.native(), error.message());
+    for (fs::path path = folder; !path.empty() && !fs::exists(path, error);
+         path = path.parent_path()) {
+      missing.push_back(path);
+    }
+    for (; !missing.empty(); missing.pop_back()) {
+      const fs::path& path = missing.back();
+      const bool is_new = fs::create_directory(path, error);
+      check<IoError>(!error, "{}: creating the folder failed: {}", path.native(), error.message());
+      if (is_new) {
+        made_.push_back(path);
+      }
+    }
   }
   FolderForOutput(const FolderForOutput&) = delete;
   FolderForOutput& operator=(const FolderForOutput&) = delete;
   ~FolderForOutput() {
-    std::error_code error;
-    if (is_new_ && fs::is_empty(folder_, error) && !error && !fs::remove(folder_, error)) {
-      log_warning("{}: removing the empty folder failed: {}", folder_.native(), error.message());
+    for (; !made_.empty(); made_.pop_back()) {
+      const fs::path& path = made_.back();
+      std::error_code error;
+      if (fs::is_empty(path, error) && !error && !fs::remove(path, error)) {
+        log_warning("{}: removing the empty folder failed: {}", path.native(), error.message());
+      }
     }
   }
 
  private:
-  fs::path folder_;
-  bool is_new_ = false;
+  FolderForOutput() = default;
+
+  // The outer before the inner.
+  std::vector<fs::path> made_;
 };
 
 // The two sets under way: threads convert blocks at the same time, take turns, in the order of the
@@ -85,6 +103,8 @@ class Preparation {
   const ByteBlocks& blocks_;
   const PrepareOptions& options_;
   const std::function<void(std::uint64_t)>& progress_;
+  // Before the writers: they remove their files first.
+  FolderForOutput folder_;
   std::optional<FolderForOutput> validation_folder_;
   std::array<std::unique_ptr<TokenWriter>, 2> writers_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -100,7 +120,10 @@ class Preparation {
 
 Preparation::Preparation(const ByteBlocks& blocks, const PrepareOptions& options, int threads,
                          const std::function<void(std::uint64_t)>& progress)
-    : blocks_(blocks), options_(options), progress_(progress) {
+    : blocks_(blocks),
+      options_(options),
+      progress_(progress),
+      folder_(options.output.parent_path()) {
   writers_[kTraining] = std::make_unique<TokenWriter>(
       TokenWriter::Options{options.output, byte_vocabulary(), options.shard_tokens});
   if (options.validation_fraction > 0) {
@@ -240,7 +263,14 @@ Prepared Preparation::finish() {
   if (writers_[kValidation]) {
     writers_[kValidation]->commit();
   }
-  writers_[kTraining]->commit();
+  try {
+    writers_[kTraining]->commit();
+  } catch (const Error&) {
+    if (writers_[kValidation]) {
+      writers_[kValidation]->withdraw();
+    }
+    throw;
+  }
   return prepared;
 }
 

@@ -14,6 +14,7 @@
 namespace fsdptrain::data {
 
 struct PrepareOptions {
+  // Folders that are missing on the way are made.
   std::filesystem::path output;
   // Of the files; 0: one file (TokenWriter).
   std::uint64_t shard_tokens = 0;
@@ -44,7 +45,8 @@ std::filesystem::path validation_path(const std::filesystem::path& output);
 
 // Writes the texts in their order, the same bytes for any number of threads. Each thread holds a
 // block of 1 MiB, or the longest line of JSONL where that is longer. Nothing appears before all is
-// written, and then the validation set first; nothing stays after an error. DataError, with file
+// written, and then the validation set first; nothing stays after an error, neither a file of
+// either set nor a folder made for them. DataError, with file
 // and line, for what is wrong with the texts, or if a set would be empty; ConfigError for a
 // fraction outside [0, 1). `progress` is told the bytes done, in order; it may throw to stop.
 Prepared prepare_bytes(const std::vector<TextFile>& texts, const PrepareOptions& options,

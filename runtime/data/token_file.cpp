@@ -1,6 +1,7 @@
 #include "runtime/data/token_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -46,9 +47,7 @@ void widen_checked(const TokenFile& file, std::uint64_t begin, std::span<const s
 
 TokenFile::TokenFile(const std::filesystem::path& path)
     : mapping_(path),
-      header_(parse_token_header(path.native(), mapping_.bytes(), mapping_.bytes().size())) {
-  mapping_.advise_random();
-}
+      header_(parse_token_header(path.native(), mapping_.bytes(), mapping_.bytes().size())) {}
 
 void TokenFile::read(std::uint64_t begin, std::span<std::int64_t> out) const {
   const std::uint64_t num_left = num_tokens() - std::min(begin, num_tokens());

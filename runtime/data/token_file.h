@@ -18,9 +18,13 @@ class TokenFile {
   explicit TokenFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return mapping_.path(); }
-  const File& file() const { return mapping_.file(); }
+  // As MappedFile::open.
+  File open() const { return mapping_.open(); }
   const TokenFileHeader& header() const { return header_; }
   std::uint64_t num_tokens() const { return header_.num_tokens; }
+  std::uint64_t nbytes() const { return mapping_.bytes().size(); }
+  // As MappedFile::advise_random: for windows of training, not for what is read from end to end.
+  void advise_random() const { mapping_.advise_random(); }
 
   // The tokens from `begin` on, as many as `out` holds; DataError with file, offset and value if
   // one is outside the vocabulary.

@@ -15,7 +15,6 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 constexpr std::string_view kMagic = "FSDPTOK1";
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint32_t kNoToken = 0xffffffff;
 constexpr std::size_t kTokenizerBytes = 32;
 
 // The bytes before the zeros, as they lie in the file.
@@ -63,6 +62,9 @@ void check_counts(const std::string& file, const TokenFileHeader& header,
                    kLargestNarrowVocabulary, header.bytes_per_token, vocabulary.size);
   check<DataError>(header.num_documents <= header.num_tokens,
                    "{}: {} documents do not fit {} tokens", file, header.num_documents,
+                   header.num_tokens);
+  check<DataError>(header.num_documents > 0 || header.num_tokens == 0,
+                   "{}: {} tokens must be of at least one document, got 0", file,
                    header.num_tokens);
   const std::uint64_t token_bytes = file_bytes - kTokenHeaderBytes;
   check<DataError>(token_bytes % header.bytes_per_token == 0 &&

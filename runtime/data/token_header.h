@@ -26,6 +26,8 @@ inline constexpr std::size_t kTokenHeaderBytes = 1024;
 inline constexpr std::uint32_t kLargestNarrowVocabulary = 65'536;
 // Tokens stay positive in any signed type of 32 bits.
 inline constexpr std::uint32_t kLargestVocabulary = 2'147'483'647;
+// Beyond every vocabulary; the end of document in a header where there is none.
+inline constexpr std::uint32_t kNoToken = 0xffffffff;
 
 // What the numbers of a file mean; files that are read together share it.
 struct Vocabulary {

@@ -55,7 +55,8 @@ std::vector<fs::path> token_files_in(const fs::path& folder) {
   for (const fs::path& file : files) {
     const std::string set = set_name(file);
     if (!set.empty() && set != last) {
-      check_complete(existing_shards(folder / set), file);
+      // With an ending: that of a set's name ("c4.en") belongs to it.
+      check_complete(existing_shards(folder / (set + ".bin")), file);
       last = set;
     }
   }
@@ -80,6 +81,12 @@ TokenSource::TokenSource(const std::vector<fs::path>& paths) : begins_{0} {
     }
   }
   name_ = fmt::format("{}", fmt::join(names, ", "));
+}
+
+void TokenSource::advise_random() const {
+  for (const auto& file : files_) {
+    file->advise_random();
+  }
 }
 
 std::uint64_t TokenSource::count_documents() const {

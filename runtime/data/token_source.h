@@ -22,6 +22,9 @@ class TokenSource {
   explicit TokenSource(const std::filesystem::path& path)
       : TokenSource(std::vector<std::filesystem::path>{path}) {}
 
+  // Windows of it are read in no order. Unsaid, it is read from end to end.
+  void advise_random() const;
+
   // The paths it was made of, for messages.
   const std::string& name() const { return name_; }
   const Vocabulary& vocabulary() const { return files_.front()->header().vocabulary; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -15,11 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No token: beyond every vocabulary.
-constexpr std::uint32_t kNoEnd = 0xffffffff;
 // Parts from this size on are on their way to the device while others are made.
 constexpr std::size_t kBytesPerSync = std::size_t{1} << 19;
-constexpr std::uint64_t kLargestShards = 100'000;
+constexpr std::uint64_t kLargestShards = 10'000;
 constexpr std::size_t kShardDigits = 5;
 constexpr std::string_view kShardEnding = ".bin";
 
@@ -43,21 +42,24 @@ std::string shard_prefix(const fs::path& path) {
 }  // namespace
 
 struct TokenWriter::Shard {
-  explicit Shard(const fs::path& path) : file(path) {}
-
   // The last counts for a rest behind the last end of a document.
   std::uint64_t num_documents() const { return num_ends + (num_written > 0 && !is_ended ? 1 : 0); }
 
-  AtomicFile file;
+  // From the first write on, closed when all is written.
+  std::optional<AtomicFile> file;
   // Ends of documents so far.
   std::uint64_t num_ends = 0;
   // The places up to the last that was written, and whether the token there ends a document.
   std::uint64_t num_written = 0;
   bool is_ended = true;
+  // The tokens that have reached the file.
+  std::uint64_t num_done = 0;
+  bool is_finished = false;
 };
 
 TokenWriter::TokenWriter(const Options& options) : options_(checked(options)) {
-  shards_.push_back(std::make_unique<Shard>(path_of(0)));
+  shards_.push_back(std::make_unique<Shard>());
+  shards_.front()->file.emplace(path_of(0));
 }
 
 TokenWriter::~TokenWriter() = default;
@@ -76,12 +78,13 @@ std::uint64_t TokenWriter::reserve(std::uint64_t num_tokens) {
   const std::uint64_t per_shard = options_.shard_tokens;
   const std::uint64_t num_shards = per_shard == 0 || end == 0 ? 1 : (end - 1) / per_shard + 1;
   check<ConfigError>(num_shards <= kLargestShards,
-                     "{}: more than {} shards of {} tokens: choose larger ones",
+                     "{}: more than {} shards of {} tokens: choose larger ones (--shard-tokens)",
                      options_.path.native(), kLargestShards, per_shard);
-  while (shards_.size() < num_shards) {
-    auto shard = std::make_unique<Shard>(path_of(shards_.size()));
+  {
     const std::lock_guard lock(mutex_);
-    shards_.push_back(std::move(shard));
+    while (shards_.size() < num_shards) {
+      shards_.push_back(std::make_unique<Shard>());
+    }
   }
   num_tokens_ = end;
   return begin;
@@ -111,7 +114,7 @@ template <class Token>
 void TokenWriter::write_part(std::size_t index, std::uint64_t offset,
                              std::span<const Token> tokens) {
   const Vocabulary& vocabulary = options_.vocabulary;
-  const std::uint32_t end = vocabulary.end_of_document.value_or(kNoEnd);
+  const std::uint32_t end = vocabulary.end_of_document.value_or(kNoToken);
   Token largest = 0;
   std::uint64_t num_ends = 0;
   for (const Token token : tokens) {
@@ -126,6 +129,9 @@ void TokenWriter::write_part(std::size_t index, std::uint64_t offset,
   {
     const std::lock_guard lock(mutex_);
     shard = shards_[index].get();
+    if (!shard->file) {
+      shard->file.emplace(path_of(index));
+    }
     shard->num_ends += num_ends;
     if (offset + tokens.size() > shard->num_written) {
       shard->num_written = offset + tokens.size();
@@ -133,10 +139,29 @@ void TokenWriter::write_part(std::size_t index, std::uint64_t offset,
     }
   }
   const std::uint64_t place = kTokenHeaderBytes + offset * sizeof(Token);
-  shard->file.write_at(place, std::as_bytes(tokens));
+  shard->file->write_at(place, std::as_bytes(tokens));
   if (tokens.size_bytes() >= kBytesPerSync) {
-    shard->file.begin_sync(place, tokens.size_bytes());
+    shard->file->begin_sync(place, tokens.size_bytes());
   }
+  bool is_full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    shard->num_done += tokens.size();
+    is_full = shard->num_done == options_.shard_tokens;
+  }
+  if (is_full) {
+    finish(*shard);
+  }
+}
+
+// By the thread that wrote the last of it.
+void TokenWriter::finish(Shard& shard) const {
+  shard.file->write_at(0, to_bytes({.vocabulary = options_.vocabulary,
+                                    .bytes_per_token = bytes_per_token(options_.vocabulary),
+                                    .num_tokens = shard.num_written,
+                                    .num_documents = shard.num_documents()}));
+  shard.file->close();
+  shard.is_finished = true;
 }
 
 void TokenWriter::write(std::uint64_t begin, std::span<const std::uint16_t> tokens) {
@@ -148,12 +173,16 @@ void TokenWriter::write(std::uint64_t begin, std::span<const std::uint32_t> toke
 }
 
 void TokenWriter::complete() {
+  std::uint64_t num_done = 0;
   for (const auto& shard : shards_) {
-    shard->file.write_at(0, to_bytes({.vocabulary = options_.vocabulary,
-                                      .bytes_per_token = bytes_per_token(options_.vocabulary),
-                                      .num_tokens = shard->num_written,
-                                      .num_documents = shard->num_documents()}));
-    shard->file.sync();
+    num_done += shard->num_done;
+  }
+  check(num_done == num_tokens_, "{}: room was reserved for {} tokens, but {} were written",
+        options_.path.native(), num_tokens_, num_done);
+  for (const auto& shard : shards_) {
+    if (!shard->is_finished) {
+      finish(*shard);
+    }
   }
   is_complete_ = true;
 }
@@ -162,20 +191,24 @@ void TokenWriter::commit() {
   if (!is_complete_) {
     complete();
   }
-  std::size_t left = shards_.size();
   try {
-    for (; left > 0; --left) {
-      shards_[left - 1]->file.commit();
+    for (std::size_t left = shards_.size(); left > 0; --left) {
+      shards_[left - 1]->file->commit();
     }
   } catch (const Error&) {
-    for (; left < shards_.size(); ++left) {
-      std::error_code error;
-      if (!fs::remove(shards_[left]->file.path(), error)) {
-        log_warning("{}: removing the shard of an unfinished set failed: {}",
-                    shards_[left]->file.path().native(), error.message());
-      }
-    }
+    withdraw();
     throw;
+  }
+}
+
+void TokenWriter::withdraw() {
+  // 00000 first: without it, what is left is no set.
+  for (const auto& shard : shards_) {
+    std::error_code error;
+    if (shard->file && shard->file->is_committed() && !fs::remove(shard->file->path(), error)) {
+      log_warning("{}: removing the file of an unfinished set failed: {}",
+                  shard->file->path().native(), error.message());
+    }
   }
 }
 
@@ -191,8 +224,8 @@ std::uint64_t TokenWriter::num_documents() const {
 std::vector<fs::path> TokenWriter::paths() const {
   const std::lock_guard lock(mutex_);
   std::vector<fs::path> paths;
-  for (const auto& shard : shards_) {
-    paths.push_back(shard->file.path());
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    paths.push_back(path_of(i));
   }
   return paths;
 }

@@ -14,8 +14,9 @@ namespace fsdptrain::data {
 
 // Writes a token file, or a set of shards with `shard_tokens` tokens each, the last with the rest:
 // NAME-00000.bin, NAME-00001.bin, ... for a path NAME or NAME.anything. Nothing appears under
-// these names before commit(), and nothing stays without one. IoError, with the path, the bytes,
-// the system's reason and what to do, where the disk is full or refuses.
+// these names before commit(), and nothing stays without one. Only shards that are being written
+// take a descriptor. IoError, with the path, the bytes, the system's reason and what to do, where
+// the disk is full or refuses.
 class TokenWriter {
  public:
   struct Options {
@@ -33,6 +34,7 @@ class TokenWriter {
   ~TokenWriter();
 
   // Makes room for the next tokens and returns the place of the first; one thread at a time.
+  // ConfigError beyond 10,000 shards: whoever reads a set maps them all.
   std::uint64_t reserve(std::uint64_t num_tokens);
   // Writes into that room, every place of it once; threads may write into their own at the same
   // time, and while another reserves. The type is that of the width: uint16_t up to a vocabulary
@@ -47,8 +49,10 @@ class TokenWriter {
   void complete();
   // All files are complete, durable and under their names when this returns. All are written
   // before the first takes its name; shards take theirs from the last to the first, so that a set
-  // that begins at 0 is whole. What took its name before a failure is removed.
+  // that begins at 0 is whole. After an error none is under its name, nor an older file.
   void commit();
+  // Removes again what commit() has put there.
+  void withdraw();
 
   std::uint64_t num_tokens() const { return num_tokens_; }
   // Of the whole set; complete when all writes are.
@@ -64,6 +68,7 @@ class TokenWriter {
   void write_tokens(std::uint64_t begin, std::span<const Token> tokens);
   template <class Token>
   void write_part(std::size_t index, std::uint64_t offset, std::span<const Token> tokens);
+  void finish(Shard& shard) const;
 
   Options options_;
   std::uint64_t num_tokens_ = 0;

@@ -24,8 +24,8 @@ class CliTest(unittest.TestCase):
         return subprocess.run([FSDPTRAIN, *map(str, arguments)], capture_output=True, text=True,
                               timeout=60, cwd=self.folder, check=False, **options)
 
-    def check_done(self, *arguments):
-        result = self.run_cli(*arguments)
+    def check_done(self, *arguments, **options):
+        result = self.run_cli(*arguments, **options)
         self.assertEqual((result.returncode, result.stderr), (DONE, ""))
         return result.stdout
 

@@ -114,8 +114,8 @@ class Prepare(CliTest):
 
     def test_an_output_that_cannot_be_made(self):
         self.write("text.txt", b"x")
-        self.check_error(FAILED, "creating the file failed: No such file or directory; create the folder first",
-                         "data", "prepare", "--text", "text.txt", "--output", "no/x.tok")
+        self.check_error(FAILED, "text.txt/no: creating the folder failed: Not a directory",
+                         "data", "prepare", "--text", "text.txt", "--output", "text.txt/no/x.tok")
         self.check_error(REFUSED, "--output: must not be empty", "data", "prepare", "--text",
                          "text.txt", "--output", "")
         self.check_error(REFUSED, "--output text.txt: is part of the text", "data", "prepare",

@@ -136,6 +136,28 @@ class Prepare(CliTest):
         self.assertIn("No space left on device; free space there", result.stderr)
         self.assertEqual(result.stdout, "")
 
+    def test_missing_folders_of_the_output_are_made_and_removed_after_an_error(self):
+        self.write("text.txt", b"x")
+        self.write("wrong.jsonl", b"{")
+        self.check_error(REFUSED, "not valid JSON", "data", "prepare", "--text", "wrong.jsonl",
+                         "--output", "data/new/mine.bin")
+        self.assertEqual(self.files(), ["text.txt", "wrong.jsonl"])
+        self.check_done("data", "prepare", "--text", "text.txt", "--output", "data/new/mine.bin")
+        self.assertEqual(tokens_of(self.folder / "data/new/mine.bin"), [120, 256])
+
+    def test_more_shards_than_open_files(self):
+        self.write("text.txt", bytes(range(256)) * 20)
+        few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))}
+        self.check_done("data", "prepare", "--text", "text.txt", "--output", "set/c4.en.bin",
+                        "--shard-tokens", 20, **few)
+        self.assertEqual(len(list((self.folder / "set").iterdir())), 257)
+        self.assertIn("tokens           5121\n", self.check_done("data", "inspect", "--full", "set", **few))
+        self.write("long.txt", b"x" * 20_000)
+        self.check_error(REFUSED, "more than 10000 shards of 2 tokens: choose larger ones "
+                         "(--shard-tokens)", "data", "prepare", "--text", "long.txt", "--output",
+                         "many/t", "--shard-tokens", 2)
+        self.assertFalse((self.folder / "many").exists())
+
     def test_wrong_options_are_refused(self):
         self.write("text.txt", b"x")
         for option, value in (("--format", "csv"), ("--validation-fraction", "2"),

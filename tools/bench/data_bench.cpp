@@ -161,6 +161,7 @@ Report bench_data(const fs::path& folder, std::int64_t megabytes, int rounds) {
   data::prepare_bytes(data::list_texts({lines}), {.output = work / "loaded.bin"},
                       current_context().pool());
   const auto source = std::make_shared<data::TokenSource>(work / "loaded.bin");
+  source->advise_random();
   const auto dataset = std::make_shared<data::TokenDataset>(
       source, config.train.seq_len, data::TokenRange{0, source->num_tokens()});
   const data::Loader loader({{dataset, 1}}, {.seed = 1,

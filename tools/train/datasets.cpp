@@ -71,6 +71,7 @@ Datasets open_datasets(const Config& config) {
   const bool apart = !config.data.validation.empty();
   for (std::size_t index = 0; index < config.data.tokens.size(); ++index) {
     const auto source = open_source(config, config.data.tokens[index]);
+    source->advise_random();
     const data::TokenSplit split =
         data::split_tokens(source->num_tokens(), apart ? 0 : config.data.validation_fraction);
     datasets.training.push_back({.dataset = make_dataset(config, source, split.train),

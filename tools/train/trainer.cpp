@@ -38,10 +38,11 @@ std::vector<DataFile> describe(const Datasets& datasets) {
   std::vector<DataFile> files;
   for (const data::TokenSource* source : datasets.sources()) {
     for (const auto& file : source->files()) {
+      const File bytes = file->open();
       files.push_back({.path = file->path().string(),
-                       .nbytes = file->file().size(),
+                       .nbytes = bytes.size(),
                        .num_tokens = file->num_tokens(),
-                       .fingerprint = data::to_string(data::sampled_fingerprint(file->file()))});
+                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
     }
   }
   return files;

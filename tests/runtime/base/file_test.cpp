@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <span>
 #include <string>
@@ -246,6 +247,48 @@ TEST_CASE("a mapping holds the bytes of its file, none of an empty one") {
                        DataError);
   CHECK_THROWS_WITH_AS(MappedFile(folder / "none"), Contains("there is no such file"), DataError);
   CHECK_THROWS_WITH_AS(MappedFile(folder.path()), Contains("got a folder"), DataError);
+}
+
+TEST_CASE("a mapping outlives the name of its file, and is not taken for the file that follows") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "0123456789");
+  const MappedFile file(folder / "f");
+  CHECK(file.open().size() == 10);
+  write_file(folder / "new", "abc");
+  std::filesystem::rename(folder / "new", folder / "f");
+  CHECK_NOTHROW(file.check_size());
+  CHECK(file.bytes()[9] == std::byte{'9'});
+  CHECK_THROWS_WITH_AS(file.open(), Contains("f: was replaced by another file while in use"),
+                       DataError);
+  std::filesystem::remove(folder / "f");
+  CHECK_NOTHROW(file.check_size());
+  CHECK(file.bytes()[9] == std::byte{'9'});
+}
+
+// Ends of descriptors that this process has open.
+std::ptrdiff_t num_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST_CASE("neither a mapping nor a closed atomic file keeps a descriptor") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "old");
+  const auto before = num_descriptors();
+  const MappedFile mapped(folder / "f");
+  AtomicFile file(folder / "f");
+  file.write_at(0, bytes_of("newer"));
+  file.close();
+  CHECK(num_descriptors() == before);
+  CHECK(read_file(folder / "f") == "old");
+  CHECK_FALSE(file.is_committed());
+  file.commit();
+  CHECK(file.is_committed());
+  CHECK(read_file(folder / "f") == "newer");
+  {
+    AtomicFile other(folder / "g");
+    other.close();
+  }
+  CHECK(names_in(folder) == std::set<std::string>{"f"});
 }
 
 TEST_SUITE_END();

@@ -122,9 +122,11 @@ std::string make_sparse_file(const std::filesystem::path& path, std::uint64_t nb
   write_tokens({path, {257, 256, "byte"}}, {});
   const int descriptor = ::open(path.c_str(), O_WRONLY);
   const std::uint64_t num_tokens = (nbytes - kTokenHeaderBytes) / 2;
+  const std::uint64_t num_documents = 1;
   const bool is_written =
       ::ftruncate(descriptor, static_cast<off_t>(nbytes)) == 0 &&
       ::pwrite(descriptor, &num_tokens, sizeof num_tokens, 16) == sizeof num_tokens &&
+      ::pwrite(descriptor, &num_documents, sizeof num_documents, 32) == sizeof num_documents &&
       ::pwrite(descriptor, "\xc8", 1, static_cast<off_t>(nbytes - 2)) == 1 &&
       (num_tokens <= kMarkedToken ||
        ::pwrite(descriptor, "\x4d", 1, kTokenHeaderBytes + 2 * kMarkedToken) == 1);

@@ -290,6 +290,48 @@ TEST_CASE("a refused write ends it, with any number of threads, and leaves nothi
   CHECK(std::filesystem::is_empty(folder / "out"));
 }
 
+TEST_CASE("missing folders of the output are made, and stay only with something in them") {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "text");
+  write_file(folder / "empty", "");
+  const auto texts = list_texts({folder / "a"});
+  prepare(texts, {.output = folder / "x/y/t"});
+  CHECK(tokens_of({folder / "x/y/t"}) == naive({"text"}));
+  CHECK_THROWS_AS(prepare(list_texts({folder / "empty"}), {.output = folder / "x/z/w/t"}),
+                  DataError);
+  CHECK_FALSE(std::filesystem::exists(folder / "x/z"));
+  CHECK(std::filesystem::exists(folder / "x/y/t"));
+  // One that was there before stays, empty as it was.
+  std::filesystem::create_directory(folder / "old");
+  CHECK_THROWS_AS(prepare(list_texts({folder / "empty"}), {.output = folder / "old/new/t"}),
+                  DataError);
+  CHECK(std::filesystem::is_empty(folder / "old"));
+  CHECK_THROWS_WITH_AS(prepare(texts, {.output = folder / "a/b/t"}),
+                       doctest::Contains("a/b: creating the folder failed: Not a directory"),
+                       IoError);
+}
+
+TEST_CASE("a training set that cannot take its name takes the validation set with it") {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    lines += "{\"text\":\"x\"}\n";
+  }
+  write_file(folder / "a.jsonl", lines);
+  for (const std::uint64_t shard_tokens : {0u, 10u}) {
+    const char* const name = shard_tokens == 0 ? "out/t" : "out/t-00000.bin";
+    ThreadPool pool(2);
+    CHECK_THROWS_WITH_AS(
+        prepare_bytes(
+            list_texts({folder / "a.jsonl"}),
+            {.output = folder / "out/t", .shard_tokens = shard_tokens, .validation_fraction = 0.5},
+            pool, [&](std::uint64_t) { std::filesystem::create_directory(folder / name); }),
+        doctest::Contains("failed: Is a directory"), IoError);
+    std::filesystem::remove(folder / name);
+    CHECK(std::filesystem::is_empty(folder / "out"));
+  }
+}
+
 TEST_CASE("files that change or cannot be read are told") {
   const TemporaryFolder folder;
   write_file(folder / "a", "four");

@@ -98,6 +98,7 @@ TEST_CASE("each defect of a file has its own message") {
        changed(24, std::uint32_t{1} << 31)},
       {"below the vocabulary size 5, got 5", changed(28, std::uint32_t{5})},
       {"4 documents do not fit 3 tokens", changed(32, std::uint64_t{4})},
+      {"3 tokens must be of at least one document, got 0", changed(32, std::uint64_t{0})},
       {"the name of the tokenizer must be", changed(40, '\0')},
       {"the name of the tokenizer must be", changed(43, '\n')},
       {"byte 72 of the header must be 0, got 1", changed(72, '\1')},

@@ -124,6 +124,41 @@ TEST_CASE("a shard set with a gap is not whole") {
   CHECK(all_of(TokenSource({folder / "set-00002.bin"})) == std::vector<std::int64_t>{2});
 }
 
+TEST_CASE("the name of a set may have dots, and another set's may be its beginning") {
+  const TemporaryFolder folder;
+  write_tokens({folder / "c4.en.bin", kSmall, 1}, {0, 1, 2});
+  write_tokens({folder / "c4.bin", kSmall, 2}, {3, 4, 1});
+  CHECK(all_of(TokenSource(folder.path())) == std::vector<std::int64_t>{3, 4, 1, 0, 1, 2});
+  std::filesystem::remove(folder / "c4.en-00000.bin");
+  CHECK_THROWS_WITH_AS(TokenSource(folder.path()),
+                       doctest::Contains("c4.en-00001.bin: the shard before it is missing"),
+                       DataError);
+}
+
+// Mappings of the file that are read without reading ahead (MADV_RANDOM).
+int num_random_mappings(const std::filesystem::path& path) {
+  std::ifstream maps("/proc/self/smaps");
+  int count = 0;
+  bool is_of_file = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.front() < 'A' || line.front() > 'Z') {  // addresses and path; fields follow
+      is_of_file = line.ends_with(path.native());
+    } else if (line.starts_with("VmFlags:") && line.find(" rr") != std::string::npos) {
+      count += is_of_file ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+TEST_CASE("only who reads windows in no order does without reading ahead") {
+  const TemporaryFolder folder;
+  write_tokens({folder / "t.bin", kSmall}, {0, 1, 2});
+  const TokenSource source(folder / "t.bin");
+  CHECK(num_random_mappings(folder / "t.bin") == 0);
+  source.advise_random();
+  CHECK(num_random_mappings(folder / "t.bin") == 1);
+}
+
 TEST_CASE("what is no source is named") {
   const TemporaryFolder folder;
   CHECK_THROWS_WITH_AS(TokenSource(folder.path()), doctest::Contains("holds no .bin file"),

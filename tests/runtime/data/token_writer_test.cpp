@@ -185,6 +185,68 @@ TEST_CASE("a set whose names cannot all be given leaves none of its files") {
   CHECK(names_in(folder) == std::vector<std::string>{"set-00000.bin"});
 }
 
+// The system opens no more files for this process.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit limit{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+  ~NoMoreFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("a failure behind the name, before the folder is durable, leaves no file of the set") {
+  for (const std::uint64_t shard_tokens : {0u, 1u, 100u}) {
+    CAPTURE(shard_tokens);
+    const TemporaryFolder folder;
+    {
+      TokenWriter writer({folder / "set", kSmall, shard_tokens});
+      writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>{1, 2, 3}));
+      writer.complete();
+      const NoMoreFiles limit;
+      CHECK_THROWS_WITH_AS(writer.commit(), doctest::Contains("opening the folder failed"),
+                           IoError);
+    }
+    CHECK(names_in(folder).empty());
+  }
+}
+
+TEST_CASE("a set may have more files than a process may open, to write and to read it") {
+  const TemporaryFolder folder;
+  struct rlimit before {};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const struct rlimit limit { 64, before.rlim_max };
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<std::int64_t> tokens(299);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<std::int64_t>(i * i % 5);
+  }
+  std::vector<std::int64_t> read(tokens.size());
+  CHECK_NOTHROW(write_tokens({folder / "set", kSmall, 2}, tokens));
+  CHECK_NOTHROW(TokenSource(folder.path()).read(0, read));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(read == tokens);
+  CHECK(names_in(folder).size() == 150);
+}
+
+TEST_CASE("more shards than a reader could map are refused with a cure") {
+  const TemporaryFolder folder;
+  TokenWriter writer({folder / "set", kSmall, 3});
+  CHECK(writer.reserve(30'000) == 0);
+  CHECK_THROWS_WITH_AS(
+      writer.reserve(1),
+      doctest::Contains("more than 10000 shards of 3 tokens: choose larger ones (--shard-tokens)"),
+      ConfigError);
+  CHECK_THROWS_WITH_AS(writer.complete(),
+                       doctest::Contains("reserved for 30000 tokens, but 0 were written"), Error);
+}
+
 TEST_CASE("shards of an earlier set are refused before any work") {
   const TemporaryFolder folder;
   write_tokens({folder / "set", kSmall, 2}, {3, 1, 4});
