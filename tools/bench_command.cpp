@@ -68,11 +68,39 @@ void add_dtype_argument(CLI::App& app, Arguments& arguments) {
 // arguments of their own.
 using Keys = std::span<const std::string_view>;
 
-constexpr std::string_view kGemmKeys[] = {"model.", "train.seq_len"};
-constexpr std::string_view kOpsKeys[] = {"model.", "train.seq_len", "train.compute_dtype"};
-constexpr std::string_view kStepKeys[] = {
-    "model.",          "optimizer.",      "run.seed",           "train.seq_len",
-    "train.grad_clip", "train.recompute", "train.compute_dtype"};
+constexpr std::string_view kGemmKeys[] = {
+    "model.name",      "model.num_layers",  "model.num_heads", "model.num_kv_heads",
+    "model.embed_dim", "model.head_dim",    "model.ffn_dim",   "model.vocab_size",
+    "model.bias",      "model.max_seq_len", "train.seq_len"};
+constexpr std::string_view kOpsKeys[] = {
+    "model.name",        "model.num_heads", "model.embed_dim",    "model.vocab_size",
+    "model.max_seq_len", "train.seq_len",   "train.compute_dtype"};
+constexpr std::string_view kStepKeys[] = {"model.name",
+                                          "model.num_layers",
+                                          "model.num_heads",
+                                          "model.num_kv_heads",
+                                          "model.embed_dim",
+                                          "model.head_dim",
+                                          "model.ffn_dim",
+                                          "model.vocab_size",
+                                          "model.max_seq_len",
+                                          "model.window",
+                                          "model.norm_eps",
+                                          "model.dropout",
+                                          "model.bias",
+                                          "model.tie_embeddings",
+                                          "model.rope_theta",
+                                          "model.rope_scaling",
+                                          "model.rope_factor",
+                                          "model.rope_low_freq_factor",
+                                          "model.rope_high_freq_factor",
+                                          "model.rope_original_seq_len",
+                                          "optimizer.",
+                                          "run.seed",
+                                          "train.seq_len",
+                                          "train.grad_clip",
+                                          "train.recompute",
+                                          "train.compute_dtype"};
 
 // ConfigError for an override that would change nothing. Unknown keys are load_config()'s.
 void refuse_unread(const std::vector<std::string>& overrides, Keys keys) {

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/rank_context.h"
 #include "runtime/nn/parameter_rules.h"
+#include "runtime/optim/weight_average.h"
 #include "tools/train/from_config.h"
 #include "tools/train/train_step.h"
 
@@ -95,14 +97,23 @@ MemoryCounters step_memory(const Config& config, Device device) {
   const auto model = build_model(config);
   nn::FlatParameters parameters(*model, parameter_options(config, device));
   const auto optimizer = build_optimizer(config.optimizer, parameters.chunks());
+  std::optional<optim::WeightAverage> average;
+  if (train.ema_decay > 0) {
+    average.emplace(parameters.chunks(), train.ema_decay);
+  }
   TrainStep step(*model, parameters, *optimizer, device,
                  {.grad_clip = train.grad_clip,
                   .label_smoothing = train.label_smoothing,
                   .z_loss = train.z_loss});
   const std::int64_t num_tokens = train.micro_batch * train.seq_len;
   const std::vector<std::int64_t> zeros(static_cast<std::size_t>(num_tokens));
-  const data::Batch batch{zeros, zeros, train.micro_batch, train.seq_len, 0, num_tokens,
-                          zeros, zeros};
+  const data::Batch batch{.tokens = zeros,
+                          .targets = zeros,
+                          .batch = train.micro_batch,
+                          .seq_len = train.seq_len,
+                          .num_targets = num_tokens,
+                          .positions = zeros,
+                          .document_ids = zeros};
   // From the second on, micro-batches are alike, and so are steps.
   const std::vector<data::Batch> batches(train.global_batch > train.micro_batch ? 2 : 1, batch);
   Allocator& allocator = current_context().allocator(device);
@@ -110,6 +121,9 @@ MemoryCounters step_memory(const Config& config, Device device) {
     allocator.reset_peaks();
     step.forward_backward(batches, number);
     step.update(config.optimizer.lr);
+    if (average) {
+      average->update(parameters.chunks());
+    }
   }
   return allocator.counters();
 }

@@ -13,8 +13,11 @@ import types
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
 
-TINY = ("--model", "gpt2", "--seq-len", 32, "--set", "model.num_layers=2", "--set",
-        "model.num_heads=2", "--set", "model.embed_dim=32", "--set", "model.vocab_size=61")
+TINY_WIDTHS = ("--model", "gpt2", "--seq-len", 32, "--set", "model.num_heads=2", "--set",
+               "model.embed_dim=32", "--set", "model.vocab_size=61")
+TINY = (*TINY_WIDTHS, "--set", "model.num_layers=2")
+TINY_LLAMA = (*TINY, "--set", "model.name=llama", "--set", "model.num_kv_heads=1", "--set",
+              "model.ffn_dim=48")
 HEADER = ["bench", "commit", "machine", "isa", "threads", "figures"]
 
 
@@ -84,6 +87,12 @@ class Step(BenchTest):
         figures = self.bench("step", *TINY, "--dtype", "bfloat16", "--batch", 3, "--steps", 6)
         self.assertAlmostEqual(figures["tokens_per_second"]["value"] * figures["step"]["value"], 96)
 
+    def test_a_llama_has_the_same_parts(self):
+        figures = self.bench("step", *TINY_LLAMA, "--set", "model.window=8", "--set",
+                             "model.tie_embeddings=true")
+        parts = ["attention", "head", "linears", "elementwise", "norm", "optimizer", "embedding"]
+        self.check_positive(figures, ["step_of_fma_peak"] + [f"part_{part}" for part in parts])
+
     def test_it_serves_one_step_a_line(self):
         command = [FSDPTRAIN, "bench", "step", *map(str, TINY), "--serve", "--json"]
         result = subprocess.run(command, input="go\ngo\n", capture_output=True, text=True,
@@ -115,12 +124,14 @@ class Step(BenchTest):
 
 class Others(BenchTest):
     def test_gemm_has_every_product_of_a_step_and_their_sum(self):
-        figures = self.bench("gemm", *TINY)
-        names = [f"{linear}.{form}"
-                 for linear in ("c_attn", "attn_proj", "c_fc", "mlp_proj", "head")
-                 for form in ("forward", "dx", "dw")] + ["step"]
-        kinds = ["ours", "of_fma_peak"] + ["library", "of_library"] * self.has_library
-        self.check_positive(figures, [f"{name}.{kind}" for name in names for kind in kinds])
+        for model, linears in (
+                (TINY, ("c_attn", "attn_proj", "c_fc", "mlp_proj", "head")),
+                (TINY_LLAMA, ("qkv_proj", "o_proj", "gate_up_proj", "down_proj", "head"))):
+            figures = self.bench("gemm", *model)
+            names = [f"{linear}.{form}" for linear in linears
+                     for form in ("forward", "dx", "dw")] + ["step"]
+            kinds = ["ours", "of_fma_peak"] + ["library", "of_library"] * self.has_library
+            self.check_positive(figures, [f"{name}.{kind}" for name in names for kind in kinds])
 
     def test_memory_compares_with_a_copy(self):
         figures = self.bench("memory", "--megabytes", 1)
@@ -142,7 +153,7 @@ class Others(BenchTest):
 
     def test_ops_have_their_roofs(self):
         for dtype in ("float32", "bfloat16"):
-            figures = self.bench("ops", *TINY, "--dtype", dtype)
+            figures = self.bench("ops", *TINY_WIDTHS, "--dtype", dtype)
             for name in ("gelu", "gelu_backward", "layer_norm", "layer_norm_backward", "softmax",
                          "cross_entropy_forward_backward", "dropout", "embedding", "rms_norm",
                          "silu_mul", "rotary"):
@@ -183,10 +194,14 @@ class CommandLine(BenchTest):
         for benchmark, setting in (("step", "train.steps=5"), ("step", "schedule.warmup_steps=2"),
                                    ("step", "train.micro_batch=2"), ("step", "run.threads=1"),
                                    ("ops", "optimizer.lr=0.1"), ("gemm", "train.recompute=full"),
+                                   ("step", "model.init_from=w.safetensors"),
+                                   ("gemm", "model.init_from=w.safetensors"),
+                                   ("ops", "model.init_from=w.safetensors"),
+                                   ("ops", "model.num_layers=2"), ("gemm", "model.window=8"),
                                    ("gemm", "train.compute_dtype=bfloat16")):
             key = setting.split("=")[0]
             self.check_error(REFUSED, f"--set: {setting}: this benchmark does not read {key}, only "
-                             "model., ", "bench", benchmark, "--set", setting)
+                             "model.name, ", "bench", benchmark, "--set", setting)
         self.check_error(REFUSED, "unknown key", "bench", "step", "--set", "train.stepps=5")
 
     def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):

@@ -17,9 +17,9 @@
 
 using namespace fsdptrain;
 using testing::Gpt2Run;
-using testing::random_batch;
 using testing::tiny_gpt2;
 using tools::NonFinitePolicy;
+using tools::random_batch;
 
 namespace {
 

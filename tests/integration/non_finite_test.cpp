@@ -18,9 +18,9 @@ using autograd::Gradients;
 using autograd::GradientSink;
 using autograd::ValueRole;
 using testing::Gpt2Run;
-using testing::random_batch;
 using testing::tiny_gpt2;
 using tools::NonFinite;
+using tools::random_batch;
 
 namespace {
 

@@ -13,8 +13,8 @@
 
 using namespace fsdptrain;
 using testing::Gpt2Run;
-using testing::random_batch;
 using testing::tiny_gpt2;
+using tools::random_batch;
 
 namespace {
 

@@ -4,10 +4,10 @@
 #include <span>
 
 #include "models/gpt2/model.h"
-#include "runtime/base/random.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/adamw.h"
+#include "tools/bench/step_model.h"
 #include "tools/train/train_step.h"
 
 namespace fsdptrain::testing {
@@ -21,19 +21,6 @@ inline models::Gpt2Config tiny_gpt2() {
   config.embed_dim = 48;
   config.dropout = 0.1;
   return config;
-}
-
-inline data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab,
-                                std::uint64_t first_sample) {
-  data::Batch batch{{}, {}, rows, seq_len, first_sample, rows * seq_len};
-  for (std::int64_t i = 0; i < rows * seq_len; ++i) {
-    const Philox random = philox(static_cast<std::uint64_t>(i), first_sample, 7);
-    batch.tokens.push_back(random.word[0] % static_cast<std::uint32_t>(vocab));
-    batch.targets.push_back(random.word[1] % static_cast<std::uint32_t>(vocab));
-    batch.positions.push_back(i % seq_len);
-    batch.document_ids.push_back(0);
-  }
-  return batch;
 }
 
 // One model in training on a device.
@@ -55,8 +42,9 @@ struct Gpt2Run {
   // One step of two micro-batches.
   tools::TrainStep::Result train(std::uint64_t number, std::int64_t rows, std::int64_t seq_len) {
     const data::Batch batches[] = {
-        random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
-        random_batch(rows, seq_len, vocab, (2 * number + 1) * static_cast<std::uint64_t>(rows))};
+        tools::random_batch(rows, seq_len, vocab, 2 * number * static_cast<std::uint64_t>(rows)),
+        tools::random_batch(rows, seq_len, vocab,
+                            (2 * number + 1) * static_cast<std::uint64_t>(rows))};
     return train(batches, number, 1e-3);
   }
   tools::TrainStep::Result train(std::span<const data::Batch> batches, std::uint64_t number,

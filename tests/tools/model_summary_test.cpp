@@ -84,6 +84,28 @@ TEST_SUITE("tools/model_summary") {
     }
   }
 
+  TEST_CASE(
+      "an average of the weights takes 4 bytes for each that is trained, on meta as in fact") {
+    const std::string text = std::string(kTinyLlama) + R"(
+[[rules]]
+match = "model.embed_tokens.*"
+freeze = true
+)";
+    const Config without = parse_config(text, "test");
+    const Config with = parse_config(text, "test", std::vector<std::string>{"train.ema_decay=0.9"});
+    std::int64_t trained = 0;
+    for (const ParameterRow& row : parameter_rows(with, false)) {
+      trained += row.trained ? row.num_parameters() : 0;
+    }
+    const MemoryCounters planned = measure(with, Device::meta());
+    CHECK(planned == measure(with, Device::cpu()));
+    const auto more = planned.peak_of(MemoryCategory::Optimizer) -
+                      measure(without, Device::meta()).peak_of(MemoryCategory::Optimizer);
+    // Blocks of memory are rounded up.
+    CHECK(more >= 4 * trained);
+    CHECK(static_cast<double>(more) < 4.2 * static_cast<double>(trained));
+  }
+
   TEST_CASE("frozen bfloat16 blocks take a fraction of the memory, on meta as in fact") {
     const std::string text = std::string(kTinyLlama) + R"(
 compute_dtype = "bfloat16"

@@ -7,17 +7,13 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/linear_cross_entropy.h"
 #include "tools/bench/timing.h"
+#include "tools/model_presets.h"
+#include "tools/train/model_sizes.h"
 
 namespace fsdptrain::tools {
 namespace {
 
 constexpr std::int64_t kAlignedFloats = kAlignment / sizeof(float);
-
-struct Linear {
-  const char* name;
-  std::int64_t in;
-  std::int64_t out;
-};
 
 // How the results of a linear's products go on top of what is there.
 struct Betas {
@@ -26,21 +22,21 @@ struct Betas {
   double weight_gradient = 0;
 };
 
-void add_linear(std::vector<Product>& products, const Linear& linear, std::int64_t tokens,
+void add_linear(std::vector<Product>& products, const LinearSizes& linear, std::int64_t tokens,
                 std::int64_t count, const Betas& betas) {
-  products.push_back({linear.name,
+  products.push_back({std::string(linear.name),
                       ProductForm::Forward,
                       {tokens, linear.out, linear.in, false, true},
                       count,
                       betas.forward,
                       betas.forward});
-  products.push_back({linear.name,
+  products.push_back({std::string(linear.name),
                       ProductForm::InputGradient,
                       {tokens, linear.in, linear.out, false, false},
                       count,
                       0,
                       0});
-  products.push_back({linear.name,
+  products.push_back({std::string(linear.name),
                       ProductForm::WeightGradient,
                       {linear.out, linear.in, tokens, true, false},
                       count,
@@ -134,18 +130,16 @@ std::string name_of(ProductForm form) {
 }
 
 std::vector<Product> step_products(const ModelConfig& model, std::int64_t tokens) {
-  const std::int64_t width = model.embed_dim;
+  const bool has_bias = model.bias && family_of(model.name) == "gpt2";
   std::vector<Product> products;
-  for (const Linear& linear :
-       {Linear{"c_attn", width, 3 * width}, Linear{"attn_proj", width, width},
-        Linear{"c_fc", width, 4 * width}, Linear{"mlp_proj", 4 * width, width}}) {
-    add_linear(products, linear, tokens, model.num_layers, {.forward = model.bias ? 1.0 : 0.0});
+  for (const LinearSizes& linear : block_linears(model)) {
+    add_linear(products, linear, tokens, model.num_layers, {.forward = has_bias ? 1.0 : 0.0});
   }
   const std::int64_t chunk = std::min(tokens, ops::kHeadChunk);
-  add_linear(products, {"head", width, model.vocab_size}, chunk, tokens / chunk,
+  add_linear(products, {"head", model.embed_dim, model.vocab_size}, chunk, tokens / chunk,
              {.weight_gradient = 1});
   if (const std::int64_t tail = tokens % chunk; tail > 0) {
-    add_linear(products, {"head_tail", width, model.vocab_size}, tail, 1,
+    add_linear(products, {"head_tail", model.embed_dim, model.vocab_size}, tail, 1,
                {.first_weight_gradient = 1, .weight_gradient = 1});
   }
   return products;

@@ -10,7 +10,7 @@
 #include "tools/bench/library_gemm.h"
 #include "tools/config.h"
 
-// The matrix products of one training step of GPT-2: 4 linears a layer and the head.
+// The matrix products of one training step: 4 linears a layer and the head.
 namespace fsdptrain::tools {
 
 // What a product computes, and with it, where its operands lie: forward y = x W^T on top of the
@@ -18,8 +18,8 @@ namespace fsdptrain::tools {
 enum class ProductForm : std::uint8_t { Forward, InputGradient, WeightGradient };
 
 struct Product {
-  // "c_attn", "attn_proj", "c_fc", "mlp_proj", "head" or, for the head's last tokens where they
-  // fill no chunk, "head_tail".
+  // That of block_linears(), "head" or, for the head's last tokens where they fill no chunk,
+  // "head_tail".
   std::string name;
   ProductForm form = ProductForm::Forward;
   GemmShape shape;

@@ -9,6 +9,7 @@
 #include "tools/bench/pool_cost.h"
 #include "tools/bench/process_memory.h"
 #include "tools/bench/products.h"
+#include "tools/bench/step_bounds.h"
 #include "tools/bench/step_model.h"
 #include "tools/bench/step_parts.h"
 #include "tools/bench/timing.h"
@@ -31,27 +32,6 @@ bool is_step_of_record(const Config& config) {
          config.train.compute_dtype == "float32" && config.train.recompute == "none" &&
          tokens_of(config) == 1024 && config.train.micro_batch == 1 &&
          config.optimizer.name == "adamw";
-}
-
-// Parameters, gradients and two moments; what a layer keeps of every token; the rest.
-double memory_bound(const Config& config, std::int64_t num_parameters) {
-  return 16.0 * static_cast<double>(num_parameters) +
-         17.0 *
-             static_cast<double>(config.model.num_layers * tokens_of(config) *
-                                 config.model.embed_dim) *
-             4.0 +
-         300 * kMiB;
-}
-
-// Operations of a step: its products, and causal attention, which is 2 products forward and 5
-// backward over half of the pairs of positions.
-double step_flops(const Config& config, const std::vector<Product>& products) {
-  double flops = 0;
-  for (const Product& product : products) {
-    flops += product.flops();
-  }
-  return flops + 7.0 * static_cast<double>(config.model.num_layers * tokens_of(config)) *
-                     static_cast<double>(config.train.seq_len * config.model.embed_dim);
 }
 
 // Steps in turns with their products on the library's threads.
@@ -168,7 +148,7 @@ void StepBench::report_speed() {
   add("tokens_per_second", tokens / seconds, "tokens/s");
   add("fma_peak_1_thread", fma_.one_thread * 1e-9, "GFLOP/s");
   add("fma_peak", fma_.all_threads * 1e-9, "GFLOP/s");
-  add("step_of_fma_peak", step_flops(config_, products_) / seconds / fma_.all_threads, "share");
+  add("step_of_fma_peak", step_flops(config_) / seconds / fma_.all_threads, "share");
   if (has_library_gemm()) {
     const double roof = linears_roof_ + head_roof_;
     add("linears_roof", tokens / roof, "tokens/s");

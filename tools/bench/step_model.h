@@ -36,7 +36,8 @@ class StepModel {
   std::uint64_t steps_ = 0;
 };
 
-// `rows` rows of random tokens.
-data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab_size);
+// `rows` rows of random tokens, others for another `first_sample`.
+data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab_size,
+                         std::uint64_t first_sample = 0);
 
 }  // namespace fsdptrain::tools

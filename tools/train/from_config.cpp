@@ -8,6 +8,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
 #include "tools/model_presets.h"
+#include "tools/train/model_sizes.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -34,14 +35,14 @@ models::Gpt2Config gpt2_config(const ModelConfig& model) {
 }
 
 models::LlamaConfig llama_config(const ModelConfig& model) {
+  const ModelSizes sizes = model_sizes(model);
   models::LlamaConfig llama;
   llama.num_layers = model.num_layers;
   llama.num_heads = model.num_heads;
-  llama.num_kv_heads = model.num_kv_heads != 0 ? model.num_kv_heads : model.num_heads;
+  llama.num_kv_heads = sizes.num_kv_heads;
   llama.embed_dim = model.embed_dim;
-  llama.head_dim = model.head_dim != 0 ? model.head_dim : model.embed_dim / model.num_heads;
-  // 8/3 of embed_dim, rounded up to a multiple of 256.
-  llama.ffn_dim = model.ffn_dim != 0 ? model.ffn_dim : (8 * model.embed_dim + 767) / 768 * 256;
+  llama.head_dim = sizes.head_dim;
+  llama.ffn_dim = sizes.ffn_dim;
   llama.vocab_size = model.vocab_size;
   llama.max_seq_len = model.max_seq_len;
   llama.window = model.window;

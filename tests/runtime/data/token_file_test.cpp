@@ -181,10 +181,11 @@ TEST_CASE("a file that is cut while it is in use is found when it is read") {
                        DataError);
 }
 
-TEST_CASE("reading brings in no pages around what is read") {
+TEST_CASE("windows of training bring in no pages around what is read") {
   const TemporaryFolder folder;
   make_token_file(folder / "t", std::vector<std::uint16_t>(100'000, 3), 5);
   const TokenFile file(folder / "t");
+  file.advise_random();
   std::ifstream maps("/proc/self/smaps");
   std::string line;
   bool is_found = false;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "tools/model_presets.h"
+#include "tools/train/flops.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -22,6 +24,41 @@ TEST_CASE("the products of a step of GPT-2 124M are 6 operations per weight and 
   }
   const double weights = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
   CHECK(flops == 6 * weights * 1024);
+}
+
+TEST_CASE("the products of a step are the operations that training counts, for both families") {
+  for (const char* const family : {"gpt2", "llama"}) {
+    CAPTURE(family);
+    ModelConfig model;
+    model.name = family;
+    model.num_layers = 3;
+    model.num_heads = 4;
+    model.num_kv_heads = 2;
+    model.embed_dim = 48;
+    model.head_dim = 10;
+    model.ffn_dim = 33;
+    model.vocab_size = 50;
+    double flops = 0;
+    for (const Product& product : step_products(model, 300)) {
+      flops += product.flops();
+    }
+    CHECK(flops == 6 * multiplying_weights(model) * 300);
+  }
+}
+
+TEST_CASE("a Llama's parameters that lie side by side are multiplied as one, on top of nothing") {
+  const auto products = step_products(*preset_model("llama3-8b"), 1024);
+  std::vector<std::string> names;
+  for (const Product& product : products) {
+    if (product.form == ProductForm::Forward) {
+      names.push_back(product.name);
+      CHECK(product.beta == 0);
+    }
+  }
+  CHECK(names ==
+        std::vector<std::string>{"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "head"});
+  CHECK(products[0].shape.n == (32 + 2 * 8) * 128);
+  CHECK(products[6].shape.n == 2 * 14336);
 }
 
 TEST_CASE("the head's weight gradient is overwritten once and added to from then on") {

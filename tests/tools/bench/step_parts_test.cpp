@@ -40,20 +40,24 @@ TEST_CASE("every kernel of a training step has its part") {
   config.model.dropout = 0.1;
   config.train.micro_batch = 2;
   config.train.seq_len = 8;
-  for (const char* const optimizer : {"adamw", "sgd"}) {
-    for (const char* const dtype : {"float32", "bfloat16"}) {
-      CAPTURE(optimizer);
-      CAPTURE(dtype);
-      config.optimizer.name = optimizer;
-      config.train.compute_dtype = dtype;
-      StepModel model(config);
-      KernelProfile profile;
-      const ProfileGuard guard(profile);
-      model.run();
-      CHECK(profile.entries().size() > 10);
-      for (const auto& [kernel, entry] : profile.entries()) {
-        CAPTURE(kernel);
-        CHECK(part_of(kernel) != "other");
+  for (const char* const family : {"gpt2", "llama"}) {
+    for (const char* const optimizer : {"adamw", "sgd"}) {
+      for (const char* const dtype : {"float32", "bfloat16"}) {
+        CAPTURE(family);
+        CAPTURE(optimizer);
+        CAPTURE(dtype);
+        config.model.name = family;
+        config.optimizer.name = optimizer;
+        config.train.compute_dtype = dtype;
+        StepModel model(config);
+        KernelProfile profile;
+        const ProfileGuard guard(profile);
+        model.run();
+        CHECK(profile.entries().size() > 10);
+        for (const auto& [kernel, entry] : profile.entries()) {
+          CAPTURE(kernel);
+          CHECK(part_of(kernel) != "other");
+        }
       }
     }
   }
