@@ -8,10 +8,13 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
 #include "tools/model_presets.h"
+#include "tools/train/flops.h"
 #include "tools/train/model_sizes.h"
 
 namespace fsdptrain::tools {
 namespace {
+
+constexpr double kLargestModel = 1e13;
 
 nn::Recompute recompute_policy(const std::string& word) {
   return word == "full"        ? nn::Recompute::Full
@@ -113,6 +116,12 @@ void set_recompute(models::Decoder& model, const Config& config) {
 }  // namespace
 
 std::unique_ptr<models::Decoder> build_model(const Config& config) {
+  // Sizes that are possible one by one may be beyond every machine, and 64 bits, together.
+  const double parameters = multiplying_weights(config.model);
+  check<ConfigError>(parameters <= kLargestModel,
+                     "[model]: its sizes make {:.1e} parameters, more than {:.0e}: lower "
+                     "model.num_layers, model.embed_dim or another size",
+                     parameters, kLargestModel);
   std::unique_ptr<models::Decoder> model;
   if (family_of(config.model.name) == "llama") {
     model = std::make_unique<models::Llama>(llama_config(config.model));

@@ -224,6 +224,17 @@ lr_scale = 0.25
         ConfigError);
   }
 
+  TEST_CASE("sizes that are beyond every machine together are refused by name") {
+    Config config;
+    config.model.name = "llama";
+    config.model.num_layers = 10000;
+    config.model.num_heads = config.model.head_dim = 65536;
+    config.model.embed_dim = 1048576;
+    config.model.ffn_dim = config.model.vocab_size = 16777216;
+    CHECK_THROWS_WITH_AS(build_model(config), doctest::Contains("[model]: its sizes make"),
+                         ConfigError);
+  }
+
   TEST_CASE("weights with frozen bfloat16 parameters come back bit for bit") {
     Config config = parse_config(kLlama, "test", std::vector<std::string>{"train.seq_len=37"});
     config.rules = {{.match = "*.mlp.*", .freeze = true, .dtype = "bfloat16"}};
