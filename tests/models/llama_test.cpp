@@ -44,8 +44,9 @@ void compare(const std::string& file, DType dtype, nn::Recompute recompute = nn:
 }
 
 std::int64_t count_parameters(const models::LlamaConfig& config) {
+  const models::Llama model(config);
   std::int64_t numel = 0;
-  for (const nn::Parameter& parameter : models::Llama(config).parameters()) {
+  for (const nn::Parameter& parameter : model.parameters()) {
     numel += parameter.tensor->numel();
   }
   return numel;
@@ -78,8 +79,9 @@ TEST_SUITE("models/llama") {
   TEST_CASE("names are those of Hugging Face's checkpoints, a tied head has none") {
     models::LlamaConfig config = golden_config(Golden("llama_tiny.float64.safetensors"));
     const auto names = [&config] {
+      const models::Llama model(config);
       std::vector<std::string> all;
-      for (const nn::Parameter& parameter : models::Llama(config).parameters()) {
+      for (const nn::Parameter& parameter : model.parameters()) {
         all.push_back(parameter.name);
       }
       return all;

@@ -1,11 +1,16 @@
 #include "runtime/data/token_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <linux/capability.h>
 #include <numeric>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 
@@ -185,20 +190,29 @@ TEST_CASE("a set whose names cannot all be given leaves none of its files") {
   CHECK(names_in(folder) == std::vector<std::string>{"set-00000.bin"});
 }
 
-// The system opens no more files for this process.
-class NoMoreFiles {
+// A folder in which files can be made, renamed and removed, but that cannot be opened: its mode says
+// so, and this thread gives up root's right to pass over modes. The destructor takes both back.
+class UnreadableFolder {
  public:
-  NoMoreFiles() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit limit{0, before_.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+  explicit UnreadableFolder(std::filesystem::path path) : path_(std::move(path)) {
+    std::filesystem::permissions(path_, std::filesystem::perms{0300});
+    REQUIRE(::syscall(SYS_capget, &header_, before_.data()) == 0);
+    auto without = before_;
+    without[CAP_TO_INDEX(CAP_DAC_OVERRIDE)].effective &= ~CAP_TO_MASK(CAP_DAC_OVERRIDE);
+    without[CAP_TO_INDEX(CAP_DAC_READ_SEARCH)].effective &= ~CAP_TO_MASK(CAP_DAC_READ_SEARCH);
+    REQUIRE(::syscall(SYS_capset, &header_, without.data()) == 0);
   }
-  NoMoreFiles(const NoMoreFiles&) = delete;
-  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
-  ~NoMoreFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  UnreadableFolder(const UnreadableFolder&) = delete;
+  UnreadableFolder& operator=(const UnreadableFolder&) = delete;
+  ~UnreadableFolder() {
+    ::syscall(SYS_capset, &header_, before_.data());
+    std::filesystem::permissions(path_, std::filesystem::perms{0700});
+  }
 
  private:
-  rlimit before_{};
+  std::filesystem::path path_;
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
 };
 
 TEST_CASE("a failure behind the name, before the folder is durable, leaves no file of the set") {
@@ -209,7 +223,7 @@ TEST_CASE("a failure behind the name, before the folder is durable, leaves no fi
       TokenWriter writer({folder / "set", kSmall, shard_tokens});
       writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>{1, 2, 3}));
       writer.complete();
-      const NoMoreFiles limit;
+      const UnreadableFolder unreadable(folder.path());
       CHECK_THROWS_WITH_AS(writer.commit(), doctest::Contains("opening the folder failed"),
                            IoError);
     }
