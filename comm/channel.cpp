@@ -1,0 +1,187 @@
+#include "comm/channel.h"
+
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+#include <utility>
+
+#include "comm/error.h"
+#include "comm/whereabouts.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+// How long nobody notices that a peer has left without a word.
+constexpr Nanoseconds kLongestRest = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Channel::Channel(std::unique_ptr<Link> link, Options options)
+    : link_(std::move(link)),
+      options_(std::move(options)),
+      clock_(options_.clock != nullptr ? options_.clock : &monotonic_clock()),
+      sequences_(static_cast<std::size_t>(link_->size())) {}
+
+Channel::~Channel() {
+  if (!open_.empty() && !failure_) {
+    link_->report_failure(fmt::format("it left with {} not waited for",
+                                      to_string(open_.front()->exchanges.front().frame())));
+  }
+}
+
+Meeting Channel::meet(int peer) {
+  return {peer, sequences_[static_cast<std::size_t>(peer)]++};
+}
+
+void Channel::check_usable() {
+  if (!thread_) {
+    thread_ = std::this_thread::get_id();
+  }
+  check<MisuseError>(*thread_ == std::this_thread::get_id(),
+                     "rank {}: another thread issues the operations of this world; only one may, "
+                     "so that all ranks issue them in one order",
+                     link_->rank());
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
+  link_->check_failure();
+}
+
+void Channel::make_room(std::size_t num_exchanges) {
+  check<MisuseError>(num_exchanges <= Link::kMaxOpen,
+                     "rank {}: a batch has at most {} operations, got {}", link_->rank(),
+                     Link::kMaxOpen, num_exchanges);
+  std::size_t num_open = num_exchanges;
+  for (const auto& batch : open_) {
+    num_open += batch->exchanges.size();
+  }
+  while (num_open > Link::kMaxOpen) {
+    num_open -= open_.front()->exchanges.size();
+    wait(*open_.front());
+  }
+}
+
+Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
+  make_room(exchanges.size());
+  open_.push_back(std::make_shared<Batch>(Batch{std::move(exchanges), timeout}));
+  const std::shared_ptr<Batch> batch = open_.back();
+  try {
+    for (Exchange& exchange : batch->exchanges) {
+      if (options_.delay) {
+        options_.delay();
+      }
+      exchange.post();
+      show(Progress::Posted, exchange);
+    }
+  } catch (...) {
+    fail_all();
+  }
+  return Work(*this, batch);
+}
+
+void Channel::wait(const Batch& batch) {
+  if (batch.is_done) {
+    return;
+  }
+  check_usable();
+  while (!batch.is_done) {
+    const std::shared_ptr<Batch> first = open_.front();
+    try {
+      run(*first);
+    } catch (...) {
+      fail_all();
+    }
+    first->is_done = true;
+    first->exchanges.clear();
+    open_.pop_front();
+  }
+}
+
+bool Channel::advance(Batch& batch) {
+  bool moved = link_->advance();
+  for (Exchange& exchange : batch.exchanges) {
+    moved = exchange.advance() || moved;
+  }
+  return moved;
+}
+
+void Channel::run(Batch& batch) {
+  const Deadline deadline(*clock_, batch.timeout);
+  show(Progress::Waiting, batch.exchanges.front());
+  int waited_for = -1;
+  while (true) {
+    const std::uint32_t changes = link_->changes();
+    // Before the last look: what a peer did before it left counts.
+    const Presence presence =
+        waited_for >= 0 ? link_->presence(waited_for) : Presence::Here;
+    if (options_.delay) {
+      options_.delay();
+    }
+    const bool moved = advance(batch);
+    const auto late = std::ranges::find_if(
+        batch.exchanges, [](const Exchange& exchange) { return !exchange.is_done(); });
+    if (late == batch.exchanges.end()) {
+      break;
+    }
+    if (moved) {
+      continue;
+    }
+    check<PeerError>(presence == Presence::Here || late->waits_for() != waited_for,
+                     "rank {} {} before {}, in which rank {} waits for it", waited_for,
+                     presence == Presence::Left ? "left" : "died", to_string(late->frame()),
+                     link_->rank());
+    if (deadline.passed()) {
+      fail_timeout(batch, *late);
+    }
+    if (late->waits_for() != waited_for) {
+      waited_for = late->waits_for();
+      show(Progress::Waiting, *late);
+    }
+    link_->rest(changes, std::min(kLongestRest, deadline.left()));
+  }
+  show(Progress::Idle, batch.exchanges.back());
+}
+
+void Channel::show(Progress progress, const Exchange& exchange) {
+  link_->set_position(
+      {progress, exchange.frame(), exchange.waits_for(), clock_->now().count()});
+}
+
+void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
+  fail<TimeoutError>("rank {}: {} did not end in {}: {} not arrived\n{}", link_->rank(),
+                     to_string(late.frame()), seconds_of(batch.timeout), ranks_of(late.missing()),
+                     describe_whereabouts(*link_, clock_->now()));
+}
+
+void Channel::fail_all() {
+  failure_ = std::current_exception();
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    link_->report_failure(error.what());
+  } catch (...) {
+    link_->report_failure("an exception of no known type");
+  }
+  throw;
+}
+
+void Channel::drop(const Batch& batch) noexcept {
+  if (batch.is_done || failure_) {
+    return;
+  }
+  const std::string what =
+      fmt::format("rank {}: the Work of {} was dropped without a wait; the other ranks would wait "
+                  "for it forever",
+                  link_->rank(), to_string(batch.exchanges.front().frame()));
+  failure_ = std::make_exception_ptr(MisuseError(what));
+  link_->report_failure(what);
+}
+
+void Channel::abort(const std::string& reason) noexcept {
+  if (!failure_) {
+    failure_ = std::make_exception_ptr(CommError(reason));
+  }
+  link_->report_failure(reason);
+}
+
+}  // namespace fsdptrain::comm

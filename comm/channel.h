@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/clock.h"
+#include "comm/exchange.h"
+#include "comm/link.h"
+#include "comm/work.h"
+
+namespace fsdptrain::comm {
+
+// Operations that were issued together.
+struct Batch {
+  std::vector<Exchange> exchanges;
+  Nanoseconds timeout{};
+  // Set by Channel.
+  bool is_done = false;
+};
+
+// The one order in which a rank issues operations on a link, over all groups. They are posted at
+// once and carried out, in that order, by whoever waits; so it never depends on timing. One thread
+// issues and waits: MisuseError on any other.
+//
+// After an error the channel is broken: the other ranks were told, and every later call throws the
+// same again.
+class Channel {
+ public:
+  struct Options {
+    // For tests: called before every step that others can see.
+    std::function<void()> delay = {};
+    const Clock* clock = nullptr;
+  };
+
+  Channel(std::unique_ptr<Link> link, Options options);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  // Leaves the link. What is posted and not finished is reported to the others as a failure.
+  ~Channel();
+
+  Link& link() { return *link_; }
+  const Clock& clock() const { return *clock_; }
+
+  // Numbers the next operation with a peer.
+  Meeting meet(int peer);
+  Work issue(std::vector<Exchange> exchanges, Nanoseconds timeout);
+  // Throws what is wrong with the channel, or with the calling thread.
+  void check_usable();
+  // Ends the use of the channel on all ranks.
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  friend class Work;
+  // Carries out everything up to `batch`.
+  void wait(const Batch& batch);
+  // A Work was dropped without a wait.
+  void drop(const Batch& batch) noexcept;
+
+  void run(Batch& batch);
+  bool advance(Batch& batch);
+  // Posted operations are few: the oldest are carried out first.
+  void make_room(std::size_t num_exchanges);
+  [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);
+  // Remembers the exception under way and tells the others, then rethrows.
+  [[noreturn]] void fail_all();
+  void show(Progress progress, const Exchange& exchange);
+
+  std::unique_ptr<Link> link_;
+  Options options_;
+  const Clock* clock_;
+  std::vector<std::uint64_t> sequences_;
+  std::deque<std::shared_ptr<Batch>> open_;
+  std::optional<std::thread::id> thread_;
+  // What broke the channel; null while it works.
+  std::exception_ptr failure_;
+};
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,166 @@
+#include "comm/process_group.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <numeric>
+#include <utility>
+
+#include "comm/error.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+// FNV-1a: it tells apart, it does not protect.
+class Hash {
+ public:
+  void add(std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) {
+      add_byte(static_cast<std::uint8_t>(value >> (8 * i)));
+    }
+  }
+  void add_byte(std::uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3ull; }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ull;
+};
+
+std::uint64_t hash_of(const Counts& counts) {
+  if (counts.empty()) {
+    return 0;
+  }
+  Hash hash;
+  for (const std::int64_t count : counts) {
+    hash.add(static_cast<std::uint64_t>(count));
+  }
+  return hash.value();
+}
+
+// The tensor that has the shape of one rank's part.
+const Tensor& part_of(const Operation& operation) {
+  const bool by_output = operation.op == Op::ReduceScatter || operation.op == Op::Scatter ||
+                         operation.op == Op::Recv;
+  return by_output ? operation.output : operation.input;
+}
+
+void copy_text(std::string_view text, std::array<char, sizeof(Frame::note)>& to) {
+  std::ranges::copy(text.substr(0, to.size() - 1), to.begin());
+}
+
+Frame frame_of(const Operation& operation) {
+  Frame frame;
+  frame.op = operation.op;
+  frame.reduce_op = operation.reduction.op;
+  frame.factor = operation.reduction.factor;
+  frame.tag = operation.tag;
+  const Tensor& part = part_of(operation);
+  if (part.defined()) {
+    frame.dtype = part.dtype();
+    frame.dims = static_cast<std::uint8_t>(part.dims());
+    std::ranges::copy(part.shape(), frame.sizes.begin());
+  }
+  const bool is_uneven = !operation.input_counts.empty() || !operation.output_counts.empty();
+  if (is_uneven && frame.dims > 0) {
+    frame.sizes[0] = -1;
+  }
+  // Counts of an all_to_all differ from rank to rank; each pair compares its own.
+  if (operation.op != Op::AllToAll) {
+    frame.parts_hash = hash_of(operation.input_counts.empty() ? operation.output_counts
+                                                              : operation.input_counts);
+  }
+  return frame;
+}
+
+}  // namespace
+
+std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks) {
+  Hash hash;
+  hash.add(ranks.size());
+  for (const int rank : ranks) {
+    hash.add(static_cast<std::uint64_t>(rank));
+  }
+  for (const char c : name) {
+    hash.add_byte(static_cast<std::uint8_t>(c));
+  }
+  return hash.value();
+}
+
+ProcessGroup::ProcessGroup(Channel& channel, Members members, Options options)
+    : channel_(channel),
+      members_(std::make_shared<const Members>(std::move(members))),
+      options_(std::move(options)),
+      hash_(group_hash(options_.name, members_->ranks)) {
+  // All members agree on the group before anything else runs in it.
+  issue_all({{.op = Op::CreateGroup}}, options_.timeout, SourceLocation::current()).wait();
+}
+
+Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) {
+  Frame frame = frame_of(operation);
+  const bool is_pairwise = operation.op == Op::Send || operation.op == Op::Recv;
+  if (operation.root >= 0 && !is_pairwise) {
+    frame.root = members_->ranks[static_cast<std::size_t>(operation.root)];
+  }
+  frame.group_hash = hash_;
+  frame.group_name = GroupName(options_.name);
+  // Only some members take part in a send.
+  frame.group_sequence = is_pairwise ? 0 : sequence_++;
+  if (operation.op == Op::CreateGroup) {
+    copy_text(fmt::format("members {}", fmt::join(members_->ranks, ",")), frame.note);
+  } else if (options_.checks) {
+    copy_text(fmt::format("called at {}:{}", where.file, where.line), frame.note);
+  }
+  std::vector<Meeting> meetings;
+  for (int index = 0; index < size(); ++index) {
+    if (index != rank() && (!is_pairwise || index == operation.root)) {
+      meetings.push_back(channel_.meet(members_->ranks[static_cast<std::size_t>(index)]));
+    }
+  }
+  return {channel_.link(), members_, std::move(operation), frame, std::move(meetings)};
+}
+
+Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds timeout,
+                             SourceLocation where) {
+  channel_.check_usable();
+  for (const Operation& operation : operations) {
+    check_operation(operation, members_->member());
+  }
+  // Of two opposite transfers between a pair, both sides number the one from the lower rank first.
+  std::ranges::stable_sort(operations, {}, [this](const Operation& operation) {
+    const bool is_pairwise = operation.op == Op::Send || operation.op == Op::Recv;
+    return is_pairwise && (operation.op == Op::Recv) == (rank() < operation.root) ? 1 : 0;
+  });
+  std::vector<Exchange> exchanges;
+  exchanges.reserve(operations.size());
+  for (Operation& operation : operations) {
+    exchanges.push_back(make_exchange(std::move(operation), where));
+  }
+  return channel_.issue(std::move(exchanges), timeout);
+}
+
+Work ProcessGroup::issue(const Operation& operation, SourceLocation where) {
+  if (options_.checks && operation.op != Op::Barrier) {
+    issue_all({barrier(operation.tag)}, options_.timeout, where).wait();
+  }
+  return issue_all({operation}, options_.timeout, where);
+}
+
+Work ProcessGroup::batch(std::vector<Operation> operations, SourceLocation where) {
+  check<MisuseError>(!operations.empty(), "batch: there is no operation in it");
+  return issue_all(std::move(operations), options_.timeout, where);
+}
+
+void ProcessGroup::monitored_barrier(Nanoseconds timeout, SourceLocation where) {
+  issue_all({barrier()}, timeout, where).wait();
+}
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) const {
+  const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  return Tensor::over(channel_.link().allocate(nbytes), dtype, shape, contiguous_strides(shape), 0);
+}
+
+void ProcessGroup::abort(const std::string& reason) noexcept {
+  channel_.abort(reason);
+}
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/channel.h"
+#include "comm/operation.h"
+#include "comm/work.h"
+#include "runtime/base/error.h"
+
+namespace fsdptrain::comm {
+
+// A fixed set of ranks that run the same collectives in the same order. Made by World, which it
+// does not outlive; used by the one thread that issues operations.
+//
+// Every call returns at once; Work::wait() carries it out. The tensors of a call are on the CPU and
+// contiguous; nobody touches them until then. Sums run over the binary tree of the ranks' index in
+// the group that splits at the largest power of two below their number, in float32 (float64 for
+// float64), and are rounded once.
+//
+// Errors, beside those of check_operation(): MismatchError where ranks do not call the same, PeerError
+// where another rank failed or left, TimeoutError after `timeout` of waiting. After each of them the
+// World of all ranks has failed.
+class ProcessGroup {
+ public:
+  struct Options {
+    std::string name;
+    Nanoseconds timeout{};
+    // Frames carry the place of the call, and a barrier stands before each.
+    bool checks = false;
+  };
+
+  // By World only: `members` have agreed on name and ranks.
+  ProcessGroup(Channel& channel, Members members, Options options);
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  // This rank's index in the group.
+  int rank() const { return members_->rank; }
+  int size() const { return members_->size(); }
+  // The members as ranks of the world.
+  const std::vector<int>& ranks() const { return members_->ranks; }
+  const std::string& name() const { return options_.name; }
+
+  Work issue(const Operation& operation, SourceLocation where = SourceLocation::current());
+  // Several operations as one: they are carried out together, so that sends and receives in any order
+  // do not wait for each other. At most Link::kMaxOpen.
+  Work batch(std::vector<Operation> operations, SourceLocation where = SourceLocation::current());
+
+  // Blocks until all ranks are here, for `timeout` at most; then the TimeoutError names all who are
+  // not, on every rank that is.
+  void monitored_barrier(Nanoseconds timeout, SourceLocation where = SourceLocation::current());
+
+  // Not initialised, on the CPU, in memory that the backend reads without copying first.
+  Tensor allocate(const Shape& shape, DType dtype) const;
+
+  // Ends all operations of all ranks of the world with an error.
+  void abort(const std::string& reason) noexcept;
+
+ private:
+  Work issue_all(std::vector<Operation> operations, Nanoseconds timeout, SourceLocation where);
+  Exchange make_exchange(Operation operation, SourceLocation where);
+
+  Channel& channel_;
+  std::shared_ptr<const Members> members_;
+  Options options_;
+  std::uint64_t hash_;
+  std::uint64_t sequence_ = 0;
+};
+
+// Of name and members: groups are told apart by it.
+std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks);
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,84 @@
+#include "comm/world.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "comm/error.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+World::World(std::unique_ptr<Link> link, std::unique_ptr<Link> control_link, Options options)
+    : options_(std::move(options)),
+      channel_(std::move(link), options_.channel),
+      control_channel_(std::move(control_link), options_.channel) {
+  const int rank = channel_.link().rank();
+  const int size = channel_.link().size();
+  control_ = std::make_unique<ProcessGroup>(
+      control_channel_, Members{all_ranks(size), rank},
+      ProcessGroup::Options{.name = "control", .timeout = options_.timeout});
+  group_ = std::make_unique<ProcessGroup>(
+      channel_, Members{all_ranks(size), rank},
+      ProcessGroup::Options{
+          .name = "world", .timeout = options_.timeout, .checks = options_.checks});
+}
+
+std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::string name) {
+  return new_group(std::move(ranks), std::move(name), options_.timeout);
+}
+
+std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::string name,
+                                               Nanoseconds timeout) {
+  std::vector<int> sorted = ranks;
+  std::ranges::sort(sorted);
+  check<ConfigError>(!sorted.empty() && sorted.front() >= 0 && sorted.back() < size(),
+                     "group '{}': its ranks must be 0 to {}, got {}", name, size() - 1,
+                     fmt::join(ranks, ", "));
+  check<ConfigError>(std::ranges::adjacent_find(sorted) == sorted.end(),
+                     "group '{}': a rank is in it twice: {}", name, fmt::join(ranks, ", "));
+  const auto mine = std::ranges::find(ranks, rank());
+  check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}",
+                     name, rank(), fmt::join(ranks, ", "));
+  const int index = static_cast<int>(mine - ranks.begin());
+  return std::make_unique<ProcessGroup>(
+      channel_, Members{std::move(ranks), index},
+      ProcessGroup::Options{
+          .name = std::move(name), .timeout = timeout, .checks = options_.checks});
+}
+
+std::vector<std::string> World::exchange(std::string_view text) {
+  const auto num_ranks = static_cast<std::size_t>(size());
+  const Tensor size_tensor = Tensor::of({static_cast<double>(text.size())}, DType::Int64);
+  const Tensor sizes = Tensor::empty({size()}, DType::Int64);
+  control_->issue(all_gather(sizes, size_tensor)).wait();
+  const auto values = sizes.values<std::int64_t>();
+  Counts counts(values.begin(), values.end());
+  const Tensor mine = Tensor::empty({counts[static_cast<std::size_t>(rank())]}, DType::UInt8);
+  std::ranges::copy(std::as_bytes(std::span(text)), mine.mutable_bytes().begin());
+  const Tensor all = Tensor::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})},
+                                   DType::UInt8);
+  control_->issue(all_gather(all, mine, counts)).wait();
+  std::vector<std::string> texts;
+  std::string_view rest(reinterpret_cast<const char*>(all.bytes().data()), all.bytes().size());
+  for (std::size_t i = 0; i < num_ranks; ++i) {
+    texts.emplace_back(rest.substr(0, static_cast<std::size_t>(counts[i])));
+    rest.remove_prefix(static_cast<std::size_t>(counts[i]));
+  }
+  return texts;
+}
+
+void World::fail(std::string_view reason) noexcept {
+  channel_.link().report_failure(reason);
+  control_channel_.link().report_failure(reason);
+}
+
+}  // namespace fsdptrain::comm

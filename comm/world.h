@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/channel.h"
+#include "comm/process_group.h"
+
+namespace fsdptrain::comm {
+
+// All ranks of a job, as one of them sees them: the group of all for training, a control group that
+// shares nothing with it, and further groups. Belongs to one thread, which issues all operations.
+// Ends with an error on every rank as soon as one fails.
+class World {
+ public:
+  struct Options {
+    // How long a collective waits for the other ranks, if its group says nothing else.
+    Nanoseconds timeout = std::chrono::minutes(10);
+    // FSDPTRAIN_DEBUG=detail: the place of each call in errors, and a barrier before it.
+    bool checks = false;
+    Channel::Options channel = {};
+  };
+
+  // Blocks until all ranks are here. The links join the same ranks; the second is the control group's.
+  World(std::unique_ptr<Link> link, std::unique_ptr<Link> control_link, Options options);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+
+  // All ranks.
+  ProcessGroup& group() { return *group_; }
+  // All ranks, for small messages of the training program itself: counts, hashes, error texts.
+  ProcessGroup& control() { return *control_; }
+
+  // A group of some ranks, by those ranks, in the same order everywhere; it lives no longer than the
+  // world. ConfigError for ranks that are not of the world, twice there, or without this one;
+  // MismatchError if the members do not agree on name and ranks.
+  std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name);
+  std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name,
+                                          Nanoseconds timeout);
+
+  // The texts of all ranks, in their order, by the control group. Collective; for small ones.
+  std::vector<std::string> exchange(std::string_view text);
+
+  // Makes all ranks end with "rank R failed: reason". From any thread.
+  void fail(std::string_view reason) noexcept;
+
+ private:
+  Options options_;
+  Channel channel_;
+  Channel control_channel_;
+  std::unique_ptr<ProcessGroup> group_;
+  std::unique_ptr<ProcessGroup> control_;
+};
+
+}  // namespace fsdptrain::comm
