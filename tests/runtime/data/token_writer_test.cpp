@@ -190,8 +190,9 @@ TEST_CASE("a set whose names cannot all be given leaves none of its files") {
   CHECK(names_in(folder) == std::vector<std::string>{"set-00000.bin"});
 }
 
-// A folder in which files can be made, renamed and removed, but that cannot be opened: its mode says
-// so, and this thread gives up root's right to pass over modes. The destructor takes both back.
+// A folder in which files can be made, renamed and removed, but that cannot be opened: its mode
+// says so, and this thread gives up root's right to pass over modes. The destructor takes both
+// back.
 class UnreadableFolder {
  public:
   explicit UnreadableFolder(std::filesystem::path path) : path_(std::move(path)) {
