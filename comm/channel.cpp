@@ -112,8 +112,7 @@ void Channel::run(Batch& batch) {
   while (true) {
     const std::uint32_t changes = link_->changes();
     // Before the last look: what a peer did before it left counts.
-    const Presence presence =
-        waited_for >= 0 ? link_->presence(waited_for) : Presence::Here;
+    const Presence presence = waited_for >= 0 ? link_->presence(waited_for) : Presence::Here;
     if (options_.delay) {
       options_.delay();
     }
@@ -143,8 +142,7 @@ void Channel::run(Batch& batch) {
 }
 
 void Channel::show(Progress progress, const Exchange& exchange) {
-  link_->set_position(
-      {progress, exchange.frame(), exchange.waits_for(), clock_->now().count()});
+  link_->set_position({progress, exchange.frame(), exchange.waits_for(), clock_->now().count()});
 }
 
 void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
@@ -169,10 +167,10 @@ void Channel::drop(const Batch& batch) noexcept {
   if (batch.is_done || failure_) {
     return;
   }
-  const std::string what =
-      fmt::format("rank {}: the Work of {} was dropped without a wait; the other ranks would wait "
-                  "for it forever",
-                  link_->rank(), to_string(batch.exchanges.front().frame()));
+  const std::string what = fmt::format(
+      "rank {}: the Work of {} was dropped without a wait; the other ranks would wait "
+      "for it forever",
+      link_->rank(), to_string(batch.exchanges.front().frame()));
   failure_ = std::make_exception_ptr(MisuseError(what));
   link_->report_failure(what);
 }

@@ -156,8 +156,8 @@ void Exchange::copy_own() {
   const std::size_t element = size_of(operation_.output.dtype());
   const std::byte* from =
       operation_.input.bytes().data() + static_cast<std::size_t>(phase.own.begin) * element;
-  std::byte* to =
-      operation_.output.mutable_bytes().data() + static_cast<std::size_t>(phase.own_target) * element;
+  std::byte* to = operation_.output.mutable_bytes().data() +
+                  static_cast<std::size_t>(phase.own_target) * element;
   if (from != to) {
     kernels::copy_bytes(operation_.output.launch(), to, from, nbytes_of(phase.own),
                         nbytes_of(phase.own) >= kStreamedBytes ? kernels::Caching::Stream
@@ -242,8 +242,8 @@ bool Exchange::combine_parts() {
 bool Exchange::is_phase_read() const {
   const Phase& phase = phases_[phase_];
   return (!phase.reduces || combined_ == phase.own.numel) &&
-         std::ranges::all_of(
-             peers_, [](const Peer& peer) { return peer.is_verified && peer.is_read; });
+         std::ranges::all_of(peers_,
+                             [](const Peer& peer) { return peer.is_verified && peer.is_read; });
 }
 
 bool Exchange::end_phase() {

@@ -12,18 +12,6 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<Frame>);
 
-std::string_view name_of(Direction direction) {
-  switch (direction) {
-    case Direction::None:
-      return "";
-    case Direction::Forward:
-      return " forward";
-    case Direction::Backward:
-      return " backward";
-  }
-  return " in no known direction";
-}
-
 std::string sizes_of(const Frame& frame) {
   const std::size_t dims = std::min<std::size_t>(frame.dims, kMaxDims);
   return fmt::format("[{}]", fmt::join(std::span(frame.sizes).first(dims), ", "));
@@ -113,11 +101,6 @@ std::string_view name_of(ReduceOp op) {
       return "max";
   }
   return "an unknown reduction";
-}
-
-std::string to_string(const Tag& tag) {
-  return fmt::format("root {} group {} invocation {}{}", tag.root, tag.group, tag.invocation,
-                     name_of(tag.direction));
 }
 
 GroupName::GroupName(std::string_view name) {

@@ -43,8 +43,8 @@ struct Position {
 };
 
 // How one rank reaches the others of its world: frames that name what both are about to do, and
-// bytes that one side offers and the other reads. Nothing here blocks but rest(). Ranks are those of
-// the world. One thread uses a link, except where it says otherwise.
+// bytes that one side offers and the other reads. Nothing here blocks but rest(). Ranks are those
+// of the world. One thread uses a link, except where it says otherwise.
 class Link {
  public:
   virtual ~Link() = default;
@@ -64,8 +64,8 @@ class Link {
                      std::span<const std::byte> bytes) = 0;
   // Moves on what is offered and can not be read where it lies; whether anything moved.
   virtual bool advance() = 0;
-  // What is there of the peer's offer from `offset` on, at most `limit` bytes; empty if nothing yet.
-  // PeerError for an offer outside the peer's memory.
+  // What is there of the peer's offer from `offset` on, at most `limit` bytes; empty if nothing
+  // yet. PeerError for an offer outside the peer's memory.
   virtual std::span<const std::byte> peek(const Meeting& meeting, int phase, std::size_t offset,
                                           std::size_t limit) = 0;
   // The bytes before `offset` were read.
@@ -74,14 +74,14 @@ class Link {
   virtual void finish(const Meeting& meeting) = 0;
   virtual bool finished(const Meeting& meeting) = 0;
 
-  // Counts what peers changed; rest() returns when it is no longer `changes`, and after `limit` at the
-  // latest. PeerError if a rank of the world has failed.
+  // Counts what peers changed; rest() returns when it is no longer `changes`, and after `limit` at
+  // the latest. PeerError if a rank of the world has failed.
   virtual std::uint32_t changes() const = 0;
   virtual void rest(std::uint32_t changes, Nanoseconds limit) = 0;
 
   virtual Presence presence(int peer) = 0;
-  // Makes the waits of all ranks of the world fail with "rank R failed: text"; the first report counts.
-  // From any thread.
+  // Makes the waits of all ranks of the world fail with "rank R failed: text"; the first report
+  // counts. From any thread.
   virtual void report_failure(std::string_view text) noexcept = 0;
   // Throws PeerError if a rank of the world failed.
   virtual void check_failure() = 0;

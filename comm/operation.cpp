@@ -67,14 +67,14 @@ void check_counts(std::string_view op, std::string_view which, const Counts& cou
 }
 
 // `whole` has the parts of all ranks, `part` is that of one.
-void check_parts(std::string_view op, const Tensor& whole, const Tensor& part,
-                 const Counts& counts, const Member& member) {
+void check_parts(std::string_view op, const Tensor& whole, const Tensor& part, const Counts& counts,
+                 const Member& member) {
   if (counts.empty()) {
     std::int64_t numel = 0;
-    check<ShapeError>(!__builtin_mul_overflow(part.numel(), member.size, &numel) &&
-                          whole.numel() == numel,
-                      "{}: {} ranks with {} elements each need {} in all, got {}", op, member.size,
-                      part.numel(), numel, whole.numel());
+    check<ShapeError>(
+        !__builtin_mul_overflow(part.numel(), member.size, &numel) && whole.numel() == numel,
+        "{}: {} ranks with {} elements each need {} in all, got {}", op, member.size, part.numel(),
+        numel, whole.numel());
     return;
   }
   check_counts(op, "the tensor of all parts", counts, whole, member.size);
@@ -91,15 +91,14 @@ bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 // `part` lies apart from `whole`, or exactly at its place in it.
-void check_place(std::string_view op, const Tensor& whole, const Tensor& part,
-                 const Counts& counts, int rank) {
+void check_place(std::string_view op, const Tensor& whole, const Tensor& part, const Counts& counts,
+                 int rank) {
   if (!overlap(whole, part)) {
     return;
   }
-  const std::int64_t begin = counts.empty()
-                                 ? part.numel() * rank
-                                 : std::accumulate(counts.begin(), counts.begin() + rank,
-                                                   std::int64_t{0});
+  const std::int64_t begin =
+      counts.empty() ? part.numel() * rank
+                     : std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
   const std::byte* place =
       whole.bytes().data() + static_cast<std::size_t>(begin) * size_of(whole.dtype());
   check<MisuseError>(part.bytes().data() == place,

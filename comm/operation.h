@@ -10,24 +10,25 @@
 
 namespace fsdptrain::comm {
 
+// Elements of each rank, in the order of the group.
+using Counts = std::vector<std::int64_t>;
+
 // One collective or point-to-point operation as this rank calls it. Ranks, roots and peers are
 // those of the group. Tensors are contiguous; they are read and written until the Work is waited
 // for. Made by the functions below, issued by ProcessGroup.
 struct Operation {
   Op op = Op::Barrier;
   // What this rank gives and gets; undefined where it has no part.
-  Tensor input;
-  Tensor output;
+  Tensor input = {};
+  Tensor output = {};
   // Elements per rank where they may differ, empty where they are even.
-  std::vector<std::int64_t> input_counts;
-  std::vector<std::int64_t> output_counts;
-  Reduction reduction;
+  Counts input_counts = {};
+  Counts output_counts = {};
+  Reduction reduction = {};
   // The root of a rooted operation, the other rank of a send or a receive, else -1.
   int root = -1;
-  Tag tag;
+  Tag tag = {};
 };
-
-using Counts = std::vector<std::int64_t>;
 
 // output = the inputs of rank 0, of rank 1, ... `input` may be this rank's part of `output`.
 Operation all_gather(const Tensor& output, const Tensor& input, const Tag& tag = {});

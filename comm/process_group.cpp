@@ -39,8 +39,8 @@ std::uint64_t hash_of(const Counts& counts) {
 
 // The tensor that has the shape of one rank's part.
 const Tensor& part_of(const Operation& operation) {
-  const bool by_output = operation.op == Op::ReduceScatter || operation.op == Op::Scatter ||
-                         operation.op == Op::Recv;
+  const bool by_output =
+      operation.op == Op::ReduceScatter || operation.op == Op::Scatter || operation.op == Op::Recv;
   return by_output ? operation.output : operation.input;
 }
 
@@ -66,8 +66,8 @@ Frame frame_of(const Operation& operation) {
   }
   // Counts of an all_to_all differ from rank to rank; each pair compares its own.
   if (operation.op != Op::AllToAll) {
-    frame.parts_hash = hash_of(operation.input_counts.empty() ? operation.output_counts
-                                                              : operation.input_counts);
+    frame.parts_hash =
+        hash_of(operation.input_counts.empty() ? operation.output_counts : operation.input_counts);
   }
   return frame;
 }
@@ -156,7 +156,8 @@ void ProcessGroup::monitored_barrier(Nanoseconds timeout, SourceLocation where) 
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) const {
   const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-  return Tensor::over(channel_.link().allocate(nbytes), dtype, shape, contiguous_strides(shape), 0);
+  return Tensor::over(channel_.link().allocate(nbytes), dtype, shape, Strides::contiguous(shape),
+                      0);
 }
 
 void ProcessGroup::abort(const std::string& reason) noexcept {

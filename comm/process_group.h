@@ -20,9 +20,9 @@ namespace fsdptrain::comm {
 // the group that splits at the largest power of two below their number, in float32 (float64 for
 // float64), and are rounded once.
 //
-// Errors, beside those of check_operation(): MismatchError where ranks do not call the same, PeerError
-// where another rank failed or left, TimeoutError after `timeout` of waiting. After each of them the
-// World of all ranks has failed.
+// Errors, beside those of check_operation(): MismatchError where ranks do not call the same,
+// PeerError where another rank failed or left, TimeoutError after `timeout` of waiting. After each
+// of them the World of all ranks has failed.
 class ProcessGroup {
  public:
   struct Options {
@@ -45,8 +45,8 @@ class ProcessGroup {
   const std::string& name() const { return options_.name; }
 
   Work issue(const Operation& operation, SourceLocation where = SourceLocation::current());
-  // Several operations as one: they are carried out together, so that sends and receives in any order
-  // do not wait for each other. At most Link::kMaxOpen.
+  // Several operations as one: they are carried out together, so that sends and receives in any
+  // order do not wait for each other. At most Link::kMaxOpen.
   Work batch(std::vector<Operation> operations, SourceLocation where = SourceLocation::current());
 
   // Blocks until all ranks are here, for `timeout` at most; then the TimeoutError names all who are

@@ -11,15 +11,15 @@ std::string describe(const Position& position, Nanoseconds now) {
   const std::string since = seconds_of(now - Nanoseconds{position.since});
   switch (position.progress) {
     case Progress::Idle:
-      return position.since == 0
-                 ? "has issued nothing yet"
-                 : fmt::format("ended {} {} ago", to_string(position.frame), since);
+      return position.since == 0 ? "has issued nothing yet"
+                                 : fmt::format("ended {} {} ago", to_string(position.frame), since);
     case Progress::Posted:
       return fmt::format("issued {} {} ago and does not wait for it", to_string(position.frame),
                          since);
     case Progress::Waiting:
-      return fmt::format("waits in {} since {}{}", to_string(position.frame), since,
-                         position.waits_for < 0 ? "" : fmt::format(", for rank {}", position.waits_for));
+      return fmt::format(
+          "waits in {} since {}{}", to_string(position.frame), since,
+          position.waits_for < 0 ? "" : fmt::format(", for rank {}", position.waits_for));
   }
   return "is in no known state";
 }

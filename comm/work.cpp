@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/channel.h"
+#include "comm/error.h"
 
 namespace fsdptrain::comm {
 

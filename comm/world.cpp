@@ -1,6 +1,8 @@
 #include "comm/world.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <numeric>
 #include <utility>
 
@@ -17,10 +19,10 @@ std::vector<int> all_ranks(int size) {
 
 }  // namespace
 
-World::World(std::unique_ptr<Link> link, std::unique_ptr<Link> control_link, Options options)
+World::World(Links links, Options options)
     : options_(std::move(options)),
-      channel_(std::move(link), options_.channel),
-      control_channel_(std::move(control_link), options_.channel) {
+      channel_(std::move(links.training), options_.channel),
+      control_channel_(std::move(links.control), options_.channel) {
   const int rank = channel_.link().rank();
   const int size = channel_.link().size();
   control_ = std::make_unique<ProcessGroup>(
@@ -46,8 +48,8 @@ std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::stri
   check<ConfigError>(std::ranges::adjacent_find(sorted) == sorted.end(),
                      "group '{}': a rank is in it twice: {}", name, fmt::join(ranks, ", "));
   const auto mine = std::ranges::find(ranks, rank());
-  check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}",
-                     name, rank(), fmt::join(ranks, ", "));
+  check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}", name,
+                     rank(), fmt::join(ranks, ", "));
   const int index = static_cast<int>(mine - ranks.begin());
   return std::make_unique<ProcessGroup>(
       channel_, Members{std::move(ranks), index},
@@ -64,8 +66,8 @@ std::vector<std::string> World::exchange(std::string_view text) {
   Counts counts(values.begin(), values.end());
   const Tensor mine = Tensor::empty({counts[static_cast<std::size_t>(rank())]}, DType::UInt8);
   std::ranges::copy(std::as_bytes(std::span(text)), mine.mutable_bytes().begin());
-  const Tensor all = Tensor::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})},
-                                   DType::UInt8);
+  const Tensor all =
+      Tensor::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, DType::UInt8);
   control_->issue(all_gather(all, mine, counts)).wait();
   std::vector<std::string> texts;
   std::string_view rest(reinterpret_cast<const char*>(all.bytes().data()), all.bytes().size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/channel.h"
+#include "comm/links.h"
 #include "comm/process_group.h"
 
 namespace fsdptrain::comm {
@@ -23,8 +24,8 @@ class World {
     Channel::Options channel = {};
   };
 
-  // Blocks until all ranks are here. The links join the same ranks; the second is the control group's.
-  World(std::unique_ptr<Link> link, std::unique_ptr<Link> control_link, Options options);
+  // Blocks until all ranks are here.
+  World(Links links, Options options);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -36,8 +37,8 @@ class World {
   // All ranks, for small messages of the training program itself: counts, hashes, error texts.
   ProcessGroup& control() { return *control_; }
 
-  // A group of some ranks, by those ranks, in the same order everywhere; it lives no longer than the
-  // world. ConfigError for ranks that are not of the world, twice there, or without this one;
+  // A group of some ranks, by those ranks, in the same order everywhere; it lives no longer than
+  // the world. ConfigError for ranks that are not of the world, twice there, or without this one;
   // MismatchError if the members do not agree on name and ranks.
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name);
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name,

@@ -38,7 +38,7 @@ class Sequenced {
       return std::nullopt;
     }
     T value;
-    std::memcpy(&value, words.data(), sizeof(T));
+    std::memcpy(static_cast<void*>(&value), words.data(), sizeof(T));
     return value;
   }
 

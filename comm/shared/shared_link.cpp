@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <immintrin.h>
 
 #include "comm/error.h"
 #include "comm/shared/futex.h"
+#include "runtime/base/spin.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -61,8 +61,9 @@ std::optional<Frame> SharedLink::frame(const Meeting& meeting) {
 void SharedLink::offer(std::span<const Meeting> readers, int phase,
                        std::span<const std::byte> bytes) {
   const auto address = memory_->export_address(bytes);
-  const Place place = address ? Place::Direct
-                      : readers.size() > 1 ? Place::SharedSlots : Place::PairSlots;
+  const Place place = address              ? Place::Direct
+                      : readers.size() > 1 ? Place::SharedSlots
+                                           : Place::PairSlots;
   for (const Meeting& meeting : readers) {
     PhaseOffer& offer = outgoing(meeting).phases[static_cast<std::size_t>(phase)];
     offer.place = place;
@@ -159,7 +160,8 @@ void SharedLink::consume(const Meeting& meeting, int phase, std::size_t offset) 
   if (offer.place == Place::Direct) {
     return;
   }
-  const std::uint32_t num_read = offset == offer.nbytes ? chunk_of(offset - 1) + 1 : chunk_of(offset);
+  const std::uint32_t num_read =
+      offset == offer.nbytes ? chunk_of(offset - 1) + 1 : chunk_of(offset);
   if (num_read != offer.num_read.load(std::memory_order_relaxed)) {
     offer.num_read.store(num_read, std::memory_order_release);
     board_.ring(meeting.peer);
@@ -189,7 +191,7 @@ void SharedLink::rest(std::uint32_t changes, Nanoseconds limit) {
         if (mine.bell.load(std::memory_order_acquire) != changes) {
           return;
         }
-        _mm_pause();
+        spin_pause();
       }
     } while (monotonic_clock().now() < end);
   }

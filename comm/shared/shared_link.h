@@ -10,9 +10,9 @@
 
 namespace fsdptrain::comm {
 
-// The link of ranks that share a board: threads of one process, or processes of one host. Bytes that
-// the reader can see are read where they lie; others go through slots, in chunks, while the rank
-// that offers them waits.
+// The link of ranks that share a board: threads of one process, or processes of one host. Bytes
+// that the reader can see are read where they lie; others go through slots, in chunks, while the
+// rank that offers them waits.
 class SharedLink final : public Link {
  public:
   struct Options {

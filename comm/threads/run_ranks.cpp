@@ -8,56 +8,11 @@
 #include <utility>
 
 #include "comm/error.h"
-#include "comm/shared/board.h"
-#include "comm/shared/peer_memory.h"
-#include "comm/shared/shared_link.h"
+#include "comm/threads/thread_boards.h"
 #include "runtime/base/rank_context.h"
 
 namespace fsdptrain::comm {
 namespace {
-
-// Threads of one process see all of each other's memory.
-class ProcessMemory final : public PeerMemory {
- public:
-  std::optional<std::uint64_t> export_address(std::span<const std::byte> bytes) override {
-    return reinterpret_cast<std::uintptr_t>(bytes.data());
-  }
-  std::span<const std::byte> import_bytes(int /*peer*/, std::uint64_t address,
-                                          std::uint64_t nbytes) override {
-    return {reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(address)), nbytes};
-  }
-  std::shared_ptr<Storage> allocate(std::size_t nbytes) override {
-    return Storage::allocate(Device::cpu(), nbytes, MemoryCategory::Communication);
-  }
-  bool is_alive(int /*peer*/) override { return true; }
-};
-
-// The boards of the two links of a world, in memory that starts as zeros.
-class Boards {
- public:
-  explicit Boards(int num_ranks)
-      : memory_(2 * words(num_ranks)),
-        training_(half(num_ranks, 0), {}, num_ranks),
-        control_(half(num_ranks, 1), {}, num_ranks) {}
-
-  const Board& training() const { return training_; }
-  const Board& control() const { return control_; }
-
- private:
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-
-  static std::size_t words(int num_ranks) { return Board::nbytes(num_ranks) / sizeof(Line) + 1; }
-  std::span<std::byte> half(int num_ranks, std::size_t index) {
-    const std::size_t lines = words(num_ranks);
-    return std::as_writable_bytes(std::span(memory_).subspan(index * lines, lines));
-  }
-
-  std::vector<Line> memory_;
-  Board training_;
-  Board control_;
-};
 
 std::function<void()> random_delays(std::uint64_t seed, int rank) {
   return [random = std::mt19937_64(seed * 1000 + static_cast<std::uint64_t>(rank))]() mutable {
@@ -69,22 +24,15 @@ std::function<void()> random_delays(std::uint64_t seed, int rank) {
   };
 }
 
-void run_rank(const ThreadRanks& ranks, int rank, const Boards& boards,
+void run_rank(const ThreadRanks& ranks, int rank, const Connect& connect,
               const std::function<void(World&)>& body) {
   RankContext context({.threads = 1, .log_prefix = fmt::format("[rank {}] ", rank)});
   const ContextGuard guard(context);
-  const bool spins = ranks.num_ranks <= static_cast<int>(std::thread::hardware_concurrency());
-  const auto make_link = [&](const Board& board) {
-    return std::make_unique<SharedLink>(board, std::make_shared<ProcessMemory>(),
-                                        SharedLink::Options{.rank = rank, .spins = spins});
-  };
   World::Options options = ranks.world;
   if (ranks.delay_seed) {
     options.channel.delay = random_delays(*ranks.delay_seed, rank);
   }
-  auto link = make_link(boards.training());
-  auto control = make_link(boards.control());
-  World world(std::move(link), std::move(control), std::move(options));
+  World world(connect(rank), std::move(options));
   try {
     body(world);
   } catch (const std::exception& error) {
@@ -113,13 +61,18 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
                                           const std::function<void(World&)>& body) {
   check<ConfigError>(ranks.num_ranks >= 1, "there must be at least one rank, got {}",
                      ranks.num_ranks);
-  Boards boards(ranks.num_ranks);
+  std::shared_ptr<ThreadBoards> boards;
+  Connect connect = ranks.connect;
+  if (!connect) {
+    boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
+    connect = [boards](int rank) { return boards->connect(rank); };
+  }
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks.num_ranks));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks.num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        run_rank(ranks, rank, boards, body);
+        run_rank(ranks, rank, connect, body);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
       }

@@ -3,20 +3,13 @@
 #include <exception>
 
 #include "runtime/base/error.h"
+#include "runtime/base/spin.h"
 
 namespace fsdptrain {
 namespace {
 
 // About 50 µs before a worker sleeps.
 constexpr int kSpins = 2000;
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
 
 }  // namespace
 
@@ -74,7 +67,7 @@ void ThreadPool::run(std::int64_t count, Task task, void* context) {
       return;
     }
     if (spin < spins_) {
-      pause();
+      spin_pause();
     } else {
       busy_.wait(busy, std::memory_order_acquire);
     }
@@ -93,7 +86,7 @@ void ThreadPool::work(int thread) {
   while (true) {
     for (int spin = 0; generation_.load(std::memory_order_acquire) == seen; ++spin) {
       if (spin < spins_) {
-        pause();
+        spin_pause();
       } else {
         generation_.wait(seen, std::memory_order_acquire);
       }

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/links.h"
+#include "comm/shm/segment.h"
+
+namespace fsdptrain::comm {
+
+// Joins the ranks of this host as `rank`, once. `spins` where each has a core of its own.
+Links connect(const std::shared_ptr<const Segment>& segment, int rank, bool spins);
+
+}  // namespace fsdptrain::comm

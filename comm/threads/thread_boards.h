@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "comm/links.h"
+#include "comm/shared/board.h"
+
+namespace fsdptrain::comm {
+
+// What ranks that are threads of one process meet on: the boards of their two links. It outlives
+// the links.
+class ThreadBoards {
+ public:
+  explicit ThreadBoards(int num_ranks);
+
+  // By the thread that is this rank, once.
+  Links connect(int rank) const;
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  std::span<std::byte> half(std::size_t index);
+
+  std::vector<Line> memory_;
+  Board training_;
+  Board control_;
+};
+
+}  // namespace fsdptrain::comm
