@@ -23,7 +23,10 @@ std::uint32_t chunk_of(std::size_t offset) {
 SharedLink::SharedLink(const Board& board, std::shared_ptr<PeerMemory> memory,
                        const Options& options)
     : board_(board), memory_(std::move(memory)), options_(options) {
-  board_.rank(options_.rank).presence.store(kHere, std::memory_order_release);
+  std::uint32_t absent = kAbsent;
+  check<MisuseError>(board_.rank(options_.rank).presence.compare_exchange_strong(absent, kHere),
+                     "rank {} has joined before; the ranks of every run share memory of their own",
+                     options_.rank);
 }
 
 SharedLink::~SharedLink() {

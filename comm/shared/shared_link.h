@@ -21,7 +21,8 @@ class SharedLink final : public Link {
     bool spins = true;
   };
 
-  // `memory` says what peers can read directly, and has what the board lies in.
+  // `memory` says what peers can read directly, and has what the board lies in. MisuseError if the
+  // rank has joined before.
   SharedLink(const Board& board, std::shared_ptr<PeerMemory> memory, const Options& options);
   ~SharedLink() override;
 

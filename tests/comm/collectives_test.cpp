@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
-#include <string>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -21,6 +25,31 @@ constexpr DType kDTypes[] = {DType::Float32, DType::Float64, DType::BFloat16, DT
                              DType::Int64,   DType::Int32,   DType::UInt16,   DType::UInt8};
 constexpr std::int64_t kSizes[] = {0, 1, 2, 3, 7, 31, 127, 1021, 4093};
 
+// What sums of T are computed in.
+template <class T>
+using Accumulator =
+    std::conditional_t<std::is_integral_v<T> || std::is_same_v<T, double>, T, float>;
+
+template <class T>
+Accumulator<T> widen(T x) {
+  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) {
+    return to_float(x);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+T rounded(Accumulator<T> x) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return to_bfloat16(x);
+  } else if constexpr (std::is_same_v<T, float16>) {
+    return to_float16(x);
+  } else {
+    return x;
+  }
+}
+
 // What rank `rank` gives at place i: known to all, different everywhere, exact in no 16-bit type.
 double value_at(int rank, std::int64_t i, DType dtype) {
   const std::int64_t mixed = ((i + 7) * 2654435761 + rank * 40503) % 1009;
@@ -28,11 +57,14 @@ double value_at(int rank, std::int64_t i, DType dtype) {
                             : static_cast<double>(mixed % 251);
 }
 
-Tensor given_by(int rank, std::int64_t numel, DType dtype) {
+Tensor made_by(int rank, std::int64_t numel, DType dtype) {
   const Tensor tensor = Tensor::empty({numel}, dtype);
-  for (std::int64_t i = 0; i < numel; ++i) {
-    tensor.detach().set_item(i, value_at(rank, i, dtype));
-  }
+  dispatch_any(dtype, [&]<class T>() {
+    std::int64_t i = 0;
+    for (T& value : tensor.mutable_values<T>()) {
+      value = rounded<T>(static_cast<Accumulator<T>>(value_at(rank, i++, dtype)));
+    }
+  });
   return tensor;
 }
 
@@ -51,7 +83,7 @@ V tree_sum(const std::vector<V>& values, std::size_t begin, std::size_t end) {
 }
 
 template <class V>
-V combine_in(const Reduction& reduction, std::vector<V> values) {
+V combine_in(const Reduction& reduction, std::vector<V>& values) {
   switch (reduction.op) {
     case ReduceOp::Sum:
       return tree_sum(values, 0, values.size());
@@ -72,28 +104,23 @@ V combine_in(const Reduction& reduction, std::vector<V> values) {
 }
 
 // The combination of what all ranks give, at every place.
-Tensor combined(int num_ranks, std::int64_t numel, DType dtype, const Reduction& reduction) {
-  std::vector<Tensor> given;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    given.push_back(given_by(rank, numel, dtype));
-  }
-  Tensor result = Tensor::empty({numel}, dtype);
-  for (std::int64_t i = 0; i < numel; ++i) {
-    std::vector<double> values;
+Tensor combined(const std::vector<Tensor>& given, const Reduction& reduction) {
+  const DType dtype = given.front().dtype();
+  const Tensor result = Tensor::empty(given.front().shape(), dtype);
+  dispatch_any(dtype, [&]<class T>() {
+    using V = Accumulator<T>;
+    std::vector<std::span<const T>> parts;
     for (const Tensor& tensor : given) {
-      values.push_back(tensor.item(i));
+      parts.push_back(tensor.values<T>());
     }
-    if (dtype == DType::Float64) {
-      result.set_item(i, combine_in(reduction, values));
-    } else if (is_floating(dtype)) {
-      result.set_item(i, combine_in(reduction, std::vector<float>(values.begin(), values.end())));
-    } else {
-      const auto sum =
-          combine_in(reduction, std::vector<std::int64_t>(values.begin(), values.end()));
-      const std::int64_t wrapped = dtype == DType::UInt8 ? sum % 256 : sum;
-      result.set_item(i, static_cast<double>(wrapped));
+    std::vector<V> values(parts.size());
+    const std::span<T> out = result.mutable_values<T>();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::ranges::transform(parts, values.begin(),
+                             [i](std::span<const T> part) { return widen(part[i]); });
+      out[i] = rounded<T>(combine_in(reduction, values));
     }
-  }
+  });
   return result;
 }
 
@@ -115,157 +142,198 @@ std::vector<Reduction> reductions(DType dtype) {
   return all;
 }
 
+// What the ranks of a group give in one dtype, and its combinations, made once and by one thread.
+class Oracle {
+ public:
+  // Of `numel` elements; those of fewer are their begin.
+  Oracle(int num_ranks, std::int64_t numel, DType dtype, const std::vector<Reduction>& reductions)
+      : dtype_(dtype), reductions_(reductions) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      given_.push_back(made_by(rank, numel, dtype));
+    }
+    for (const Reduction& reduction : reductions) {
+      combined_.push_back(combined(given_, reduction));
+    }
+  }
+
+  DType dtype() const { return dtype_; }
+  const std::vector<Reduction>& reductions() const { return reductions_; }
+  Tensor given(int rank, std::int64_t begin, std::int64_t numel) const {
+    return slice(given_[static_cast<std::size_t>(rank)], begin, numel);
+  }
+  // By reduction `index`.
+  Tensor combination(std::size_t index, std::int64_t begin, std::int64_t numel) const {
+    return slice(combined_[index], begin, numel);
+  }
+
+ private:
+  DType dtype_;
+  std::vector<Reduction> reductions_;
+  std::vector<Tensor> given_;
+  std::vector<Tensor> combined_;
+};
+
 // A tensor whose bytes peers read in place, or one that goes through staging.
 Tensor make(ProcessGroup& group, std::int64_t numel, DType dtype, bool allocated) {
   return allocated ? group.allocate({numel}, dtype) : Tensor::empty({numel}, dtype);
 }
 
-void fill(Tensor& tensor, const Tensor& from) {
-  std::memcpy(tensor.mutable_bytes().data(), from.bytes().data(), from.bytes().size());
+Tensor copy_of(ProcessGroup& group, const Tensor& from, bool allocated) {
+  Tensor copy = make(group, from.numel(), from.dtype(), allocated);
+  std::ranges::copy(from.bytes(), copy.mutable_bytes().begin());
+  return copy;
 }
 
-void check_reductions(ProcessGroup& group, std::int64_t numel, DType dtype, bool allocated) {
+void check_reductions(ProcessGroup& group, const Oracle& oracle, std::int64_t numel,
+                      bool allocated) {
   const int size = group.size();
-  for (const Reduction& reduction : reductions(dtype)) {
+  const int rank = group.rank();
+  const Tensor mine = oracle.given(rank, 0, numel * size);
+  for (std::size_t i = 0; i < oracle.reductions().size(); ++i) {
+    const Reduction& reduction = oracle.reductions()[i];
     CAPTURE(name_of(reduction.op));
-    const Tensor mine = given_by(group.rank(), numel * size, dtype);
-    const Tensor expected = combined(size, numel * size, dtype, reduction);
-    Tensor input = make(group, numel * size, dtype, allocated);
-    fill(input, mine);
-    Tensor output = make(group, numel, dtype, allocated);
+    const Tensor input = copy_of(group, mine, allocated);
+    const Tensor output = make(group, numel, oracle.dtype(), allocated);
     group.issue(reduce_scatter(output, input, reduction)).wait();
-    CHECK(same_bits(output, slice(expected, numel * group.rank(), numel)));
+    CHECK(same_bits(output, oracle.combination(i, numel * rank, numel)));
     CHECK(same_bits(input, mine));
     // In place of this rank's part.
-    const Tensor part = slice(input, numel * group.rank(), numel);
+    const Tensor part = slice(input, numel * rank, numel);
     group.issue(reduce_scatter(part, input, reduction)).wait();
     CHECK(same_bits(part, output));
 
-    fill(input, mine);
-    group.issue(all_reduce(input, reduction)).wait();
-    CHECK(same_bits(input, expected));
+    const Tensor all = copy_of(group, mine, allocated);
+    group.issue(all_reduce(all, reduction)).wait();
+    CHECK(same_bits(all, oracle.combination(i, 0, numel * size)));
 
-    fill(input, mine);
-    const int root = size - 1;
-    group.issue(reduce(input, root, reduction)).wait();
-    CHECK(same_bits(input, group.rank() == root ? expected : mine));
+    const Tensor rooted = copy_of(group, mine, allocated);
+    group.issue(reduce(rooted, size - 1, reduction)).wait();
+    CHECK(same_bits(rooted, rank == size - 1 ? oracle.combination(i, 0, numel * size) : mine));
   }
 }
 
-void check_moves(ProcessGroup& group, std::int64_t numel, DType dtype, bool allocated) {
+void check_moves(ProcessGroup& group, const Oracle& oracle, std::int64_t numel, bool allocated) {
   const int size = group.size();
   const int rank = group.rank();
-  Tensor input = make(group, numel, dtype, allocated);
-  fill(input, given_by(rank, numel, dtype));
-  Tensor output = make(group, numel * size, dtype, allocated);
+  const DType dtype = oracle.dtype();
+  const Tensor input = copy_of(group, oracle.given(rank, 0, numel), allocated);
+  const Tensor output = make(group, numel * size, dtype, allocated);
   group.issue(all_gather(output, input)).wait();
   for (int i = 0; i < size; ++i) {
-    CHECK(same_bits(slice(output, numel * i, numel), given_by(i, numel, dtype)));
+    CHECK(same_bits(slice(output, numel * i, numel), oracle.given(i, 0, numel)));
   }
   // In place of this rank's part.
-  Tensor whole = make(group, numel * size, dtype, allocated);
-  Tensor place = slice(whole, numel * rank, numel);
-  fill(place, input);
+  const Tensor whole = make(group, numel * size, dtype, allocated);
+  const Tensor place = slice(whole, numel * rank, numel);
+  std::ranges::copy(input.bytes(), place.mutable_bytes().begin());
   group.issue(all_gather(whole, place)).wait();
   CHECK(same_bits(whole, output));
 
   const int root = size / 2;
-  Tensor sent = make(group, numel, dtype, allocated);
-  fill(sent, given_by(rank, numel, dtype));
+  const Tensor sent = copy_of(group, input, allocated);
   group.issue(broadcast(sent, root)).wait();
-  CHECK(same_bits(sent, given_by(root, numel, dtype)));
+  CHECK(same_bits(sent, oracle.given(root, 0, numel)));
 
-  Tensor gathered = make(group, numel * size, dtype, allocated);
+  const Tensor gathered = make(group, numel * size, dtype, allocated);
   group.issue(gather(rank == root ? gathered : Tensor(), input, root)).wait();
   CHECK((rank != root || same_bits(gathered, output)));
 
-  Tensor scattered = make(group, numel, dtype, allocated);
+  const Tensor scattered = make(group, numel, dtype, allocated);
   group.issue(scatter(scattered, rank == root ? gathered : Tensor(), root)).wait();
   CHECK(same_bits(scattered, input));
 
-  // Part j of rank i is what rank i gives, shifted by j.
-  Tensor parts = make(group, numel * size, dtype, allocated);
-  for (int j = 0; j < size; ++j) {
-    Tensor part = slice(parts, numel * j, numel);
-    fill(part, given_by(rank * 31 + j, numel, dtype));
-  }
-  Tensor received = make(group, numel * size, dtype, allocated);
+  const Tensor parts = copy_of(group, oracle.given(rank, 0, numel * size), allocated);
+  const Tensor received = make(group, numel * size, dtype, allocated);
   group.issue(all_to_all(received, parts)).wait();
   for (int i = 0; i < size; ++i) {
-    CHECK(same_bits(slice(received, numel * i, numel), given_by(i * 31 + rank, numel, dtype)));
+    CHECK(same_bits(slice(received, numel * i, numel), oracle.given(i, numel * rank, numel)));
   }
 }
 
-// Rank i has i + 1, or none if it is odd.
-Counts uneven_counts(int size, std::int64_t numel) {
+std::int64_t sum_of(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Rank i gives numel - i, or none if it is odd.
+void check_uneven_parts(ProcessGroup& group, const Oracle& oracle, std::int64_t numel) {
   Counts counts;
-  for (int i = 0; i < size; ++i) {
-    counts.push_back(i % 2 == 1 ? 0 : numel + i);
+  for (int i = 0; i < group.size(); ++i) {
+    counts.push_back(i % 2 == 1 ? 0 : std::max<std::int64_t>(numel - i, 0));
   }
-  return counts;
-}
-
-void check_uneven(ProcessGroup& group, std::int64_t numel, DType dtype) {
-  const int size = group.size();
   const int rank = group.rank();
-  const Counts counts = uneven_counts(size, numel);
-  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const std::int64_t total = sum_of(counts);
   const std::int64_t mine = counts[static_cast<std::size_t>(rank)];
-  const Tensor output = Tensor::empty({total}, dtype);
-  group.issue(all_gather(output, given_by(rank, mine, dtype), counts)).wait();
+  const Tensor output = Tensor::empty({total}, oracle.dtype());
+  group.issue(all_gather(output, oracle.given(rank, 0, mine), counts)).wait();
+  const Tensor part = Tensor::empty({mine}, oracle.dtype());
+  group.issue(reduce_scatter(part, oracle.given(rank, 0, total), counts)).wait();
   std::int64_t begin = 0;
-  for (int i = 0; i < size; ++i) {
+  for (int i = 0; i < group.size(); ++i) {
     const std::int64_t count = counts[static_cast<std::size_t>(i)];
-    CHECK(same_bits(slice(output, begin, count), given_by(i, count, dtype)));
-    if (i == rank) {
-      const Tensor part = Tensor::empty({count}, dtype);
-      group.issue(reduce_scatter(part, given_by(rank, total, dtype), counts)).wait();
-      CHECK(same_bits(part, slice(combined(size, total, dtype, {}), begin, count)));
-    }
-    begin += count;
-  }
-  // Rank i sends (i + j) % 3 elements to rank j.
-  Counts to(static_cast<std::size_t>(size));
-  for (int j = 0; j < size; ++j) {
-    to[static_cast<std::size_t>(j)] = (rank + j) % 3 * numel;
-  }
-  const std::int64_t num_sent = std::accumulate(to.begin(), to.end(), std::int64_t{0});
-  const Tensor received = Tensor::empty({num_sent}, dtype);
-  group.issue(all_to_all(received, to, given_by(rank, num_sent, dtype), to)).wait();
-  begin = 0;
-  for (int i = 0; i < size; ++i) {
-    const std::int64_t count = (rank + i) % 3 * numel;
-    std::int64_t before = 0;
-    for (int j = 0; j < rank; ++j) {
-      before += (i + j) % 3 * numel;
-    }
-    CHECK(same_bits(slice(received, begin, count),
-                    slice(given_by(i, before + count, dtype), before, count)));
+    CHECK(same_bits(slice(output, begin, count), oracle.given(i, 0, count)));
+    CHECK((i != rank || same_bits(part, oracle.combination(0, begin, count))));
     begin += count;
   }
 }
 
-void check_ring(ProcessGroup& group, std::int64_t numel, DType dtype) {
+// Rank i sends (i + j) % 3 * (numel / 2) elements to rank j.
+void check_uneven_all_to_all(ProcessGroup& group, const Oracle& oracle, std::int64_t numel) {
+  const auto counts_of = [&](int from) {
+    Counts counts;
+    for (int to = 0; to < group.size(); ++to) {
+      counts.push_back((from + to) % 3 * (numel / 2));
+    }
+    return counts;
+  };
+  // As many from each as to each.
+  const Counts mine = counts_of(group.rank());
+  const Tensor received = Tensor::empty({sum_of(mine)}, oracle.dtype());
+  group.issue(all_to_all(received, mine, oracle.given(group.rank(), 0, sum_of(mine)), mine)).wait();
+  std::int64_t begin = 0;
+  for (int i = 0; i < group.size(); ++i) {
+    const Counts theirs = counts_of(i);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const std::int64_t before = sum_of(std::span(theirs).first(rank));
+    CHECK(same_bits(slice(received, begin, theirs[rank]), oracle.given(i, before, theirs[rank])));
+    begin += theirs[rank];
+  }
+}
+
+void check_ring(ProcessGroup& group, const Oracle& oracle, std::int64_t numel) {
   const int size = group.size();
   if (size == 1) {
     return;
   }
   const int next = (group.rank() + 1) % size;
   const int previous = (group.rank() + size - 1) % size;
-  const Tensor received = Tensor::empty({numel}, dtype);
-  group.batch({send(given_by(group.rank(), numel, dtype), next), recv(received, previous)}).wait();
-  CHECK(same_bits(received, given_by(previous, numel, dtype)));
+  const Tensor received = Tensor::empty({numel}, oracle.dtype());
+  group.batch({send(oracle.given(group.rank(), 0, numel), next), recv(received, previous)}).wait();
+  CHECK(same_bits(received, oracle.given(previous, 0, numel)));
 }
 
-void check_all(ProcessGroup& group, bool allocated) {
+void check_all(ProcessGroup& group, const Oracle& oracle, std::span<const std::int64_t> sizes,
+               bool allocated) {
+  for (const std::int64_t numel : sizes) {
+    CAPTURE(numel);
+    check_moves(group, oracle, numel, allocated);
+    check_reductions(group, oracle, numel, allocated);
+    check_uneven_parts(group, oracle, numel);
+    check_uneven_all_to_all(group, oracle, numel);
+    check_ring(group, oracle, numel);
+  }
+}
+
+void check_all(Backend backend, int num_ranks, std::span<const std::int64_t> sizes,
+               std::optional<std::uint64_t> delay_seed = {}) {
+  const std::int64_t largest = *std::max_element(sizes.begin(), sizes.end());
   for (const DType dtype : kDTypes) {
     CAPTURE(fsdptrain::name_of(dtype));
-    for (const std::int64_t numel : kSizes) {
-      CAPTURE(numel);
-      check_moves(group, numel, dtype, allocated);
-      check_reductions(group, numel, dtype, allocated);
-      check_uneven(group, numel, dtype);
-      check_ring(group, numel, dtype);
+    const Oracle oracle(num_ranks, largest * num_ranks, dtype, reductions(dtype));
+    for (const bool allocated : {false, true}) {
+      CAPTURE(allocated);
+      ThreadRanks ranks = testing::thread_ranks(backend, num_ranks);
+      ranks.delay_seed = delay_seed;
+      run_ranks(ranks, [&](World& world) { check_all(world.group(), oracle, sizes, allocated); });
     }
   }
 }
@@ -278,10 +346,38 @@ TEST_SUITE("comm/collectives") {
       CAPTURE(testing::name_of(backend));
       for (const int num_ranks : {1, 2, 3, 4, 5, 7}) {
         CAPTURE(num_ranks);
-        for (const bool allocated : {false, true}) {
-          CAPTURE(allocated);
-          run_ranks(testing::thread_ranks(backend, num_ranks),
-                    [&](World& world) { check_all(world.group(), allocated); });
+        check_all(backend, num_ranks, kSizes);
+      }
+    }
+  }
+
+  TEST_CASE("random delays in every step change no bit") {
+    for (const Backend backend : testing::all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      for (const std::uint64_t seed : {1u, 2u, 3u}) {
+        CAPTURE(seed);
+        check_all(backend, 3, std::array<std::int64_t, 2>{3, 127}, seed);
+      }
+    }
+  }
+
+  TEST_CASE("sums of 1 and 16 MiB are the same bits") {
+    for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+      CAPTURE(fsdptrain::name_of(dtype));
+      for (const std::int64_t nbytes : {1 << 20, 16 << 20}) {
+        CAPTURE(nbytes);
+        for (const int num_ranks : {2, 4}) {
+          CAPTURE(num_ranks);
+          const std::int64_t numel = nbytes / static_cast<std::int64_t>(size_of(dtype)) / num_ranks;
+          const Oracle oracle(num_ranks, numel * num_ranks, dtype, {{ReduceOp::Sum}});
+          for (const Backend backend : testing::all_backends()) {
+            CAPTURE(testing::name_of(backend));
+            for (const bool allocated : {false, true}) {
+              run_ranks(
+                  testing::thread_ranks(backend, num_ranks, std::uint64_t{256} << 20),
+                  [&](World& world) { check_reductions(world.group(), oracle, numel, allocated); });
+            }
+          }
         }
       }
     }
