@@ -1,46 +1,245 @@
+#include <chrono>
+#include <exception>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <doctest/doctest.h>
 
 #include "comm/error.h"
+#include "comm/gloo/gloo_link.h"
+#include "comm/gloo/mesh.h"
+#include "comm/gloo/message.h"
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "tests/support/rank_backends.h"
 
+// What goes wrong between hosts. The operations themselves: collectives_test.cpp.
 namespace fsdptrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::Backend;
 
+template <class E>
+std::string text_of(const std::exception_ptr& error) {
+  REQUIRE(error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const E& expected) {
+    return expected.what();
+  } catch (const std::exception& other) {
+    return std::string("another type: ") + other.what();
+  }
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::vector<std::exception_ptr> try_on_gloo(int num_ranks, const std::function<void(World&)>& body,
+                                            Nanoseconds timeout = 20s) {
+  ThreadRanks ranks = testing::thread_ranks(Backend::Gloo, num_ranks);
+  ranks.world.timeout = timeout;
+  return try_ranks(ranks, body);
+}
+
+Tensor zeros(std::int64_t numel) {
+  return Tensor::zeros({numel});
+}
+
+// Runs `peer` on the bare connections of rank 1, beside rank 0 with the link of a world of two.
+void with_bare_peer(const std::function<void(Mesh&)>& peer,
+                    const std::function<void(GlooLink&)>& body) {
+  const Network network = testing::loopback();
+  const auto connect = [&](int rank) {
+    return std::make_unique<Mesh>(make_device(network.address), network.rendezvous,
+                                  Mesh::Options{rank, 2, "test", network.timeout});
+  };
+  const std::jthread other([&] {
+    const auto mesh = connect(1);
+    peer(*mesh);
+  });
+  GlooLink link(connect(0));
+  body(link);
+}
+
+// As a rank that waits for its peers would.
+void rest_until_failure(Link& link) {
+  const Deadline deadline(monotonic_clock(), 10s);
+  while (!deadline.passed()) {
+    link.rest(link.changes(), 20ms);
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("comm/gloo_link") {
-  TEST_CASE("tensors of many chunks arrive whole and are combined in order") {
-    for (const int num_ranks : {1, 2, 3, 4}) {
-      CAPTURE(num_ranks);
-      run_ranks(testing::thread_ranks(Backend::Gloo, num_ranks), [&](World& world) {
-        ProcessGroup& group = world.group();
-        // No whole number of chunks.
-        const std::int64_t numel = (std::int64_t{5} << 18) + 77;
-        const Tensor input = Tensor::empty({numel * num_ranks}, DType::Float32);
-        for (std::int64_t i = 0; i < input.numel(); ++i) {
-          input.mutable_values<float>()[static_cast<std::size_t>(i)] =
-              static_cast<float>((i * 31 + world.rank()) % 4099);
-        }
-        const Tensor part = Tensor::empty({numel}, DType::Float32);
-        group.issue(reduce_scatter(part, input)).wait();
-        bool all_right = true;
-        for (std::int64_t i = 0; i < numel; ++i) {
-          float sum = 0;
-          for (int rank = 0; rank < num_ranks; ++rank) {
-            sum += static_cast<float>(((i + numel * world.rank()) * 31 + rank) % 4099);
-          }
-          all_right = all_right && part.values<float>()[static_cast<std::size_t>(i)] == sum;
-        }
-        CHECK(all_right);
-      });
+  TEST_CASE("a rank that leaves is named by those who wait for it") {
+    const auto errors = try_on_gloo(3, [](World& world) {
+      if (world.rank() != 2) {
+        world.group().issue(barrier()).wait();
+      }
+    });
+    for (const int rank : {0, 1}) {
+      const std::string text = text_of<PeerError>(errors[static_cast<std::size_t>(rank)]);
+      CAPTURE(text);
+      CHECK(contains(text, "rank 2 left before barrier"));
     }
+    CHECK_FALSE(errors[2]);
+  }
+
+  TEST_CASE("what a rank sent before it left still arrives") {
+    run_ranks(testing::thread_ranks(Backend::Gloo, 2), [](World& world) {
+      const Tensor tensor = zeros(300000);
+      if (world.rank() == 0) {
+        world.group().issue(send(tensor, 1)).wait();
+        return;
+      }
+      std::this_thread::sleep_for(50ms);
+      world.group().issue(recv(tensor, 0)).wait();
+    });
+  }
+
+  TEST_CASE("all ranks end with the text of the one that failed, however long") {
+    const std::string reason = "no space left: " + std::string(3000, 'x') + " end";
+    const auto errors = try_on_gloo(3, [&](World& world) {
+      if (world.rank() == 1) {
+        throw std::runtime_error(reason);
+      }
+      world.group().issue(barrier()).wait();
+    });
+    for (const int rank : {0, 2}) {
+      const std::string text = text_of<PeerError>(errors[static_cast<std::size_t>(rank)]);
+      CAPTURE(text);
+      CHECK(contains(text, "rank 1 failed: " + reason));
+    }
+  }
+
+  TEST_CASE("operations, counts and tags that differ are refused on both sides") {
+    const auto mismatch = [](const Operation& first, const Operation& second) {
+      const auto errors = try_on_gloo(2, [&](World& world) {
+        world.group().issue(world.rank() == 0 ? first : second).wait();
+      });
+      std::string all;
+      for (const std::exception_ptr& error : errors) {
+        REQUIRE(error);
+        try {
+          std::rethrow_exception(error);
+        } catch (const CommError& error_of_rank) {
+          all += error_of_rank.what();
+        }
+      }
+      return all;
+    };
+    const Tensor small = zeros(1000);
+    const Tensor large = zeros(2000);
+    const std::string op =
+        mismatch(all_gather(large, small), reduce_scatter(zeros(1000), zeros(2000)));
+    CAPTURE(op);
+    CHECK(contains(op, "op: all_gather on rank 0, reduce_scatter on rank 1"));
+    const std::string count = mismatch(send(small, 1), recv(large, 0));
+    CAPTURE(count);
+    CHECK(contains(count, "count: 1000 on rank 0, 2000 on rank 1"));
+    const std::string tag = mismatch(barrier({.group = 1}), barrier({.group = 2}));
+    CAPTURE(tag);
+    CHECK(contains(tag, "group 1"));
+    CHECK(contains(tag, "group 2"));
+  }
+
+  TEST_CASE("a timeout names the rank that has not arrived, and where it is") {
+    const auto errors = try_on_gloo(
+        3,
+        [](World& world) {
+          if (world.rank() == 1) {
+            std::this_thread::sleep_for(1s);
+            return;
+          }
+          world.group().issue(all_reduce(zeros(10))).wait();
+        },
+        300ms);
+    std::string all;
+    for (const int rank : {0, 2}) {
+      const std::exception_ptr error = errors[static_cast<std::size_t>(rank)];
+      REQUIRE(error);
+      try {
+        std::rethrow_exception(error);
+      } catch (const CommError& error_of_rank) {
+        all += error_of_rank.what();
+      }
+    }
+    CAPTURE(all);
+    CHECK(contains(all, "did not end in 0.3 s: rank 1 has not arrived"));
+    CHECK(contains(all, "rank 1 ended create_group"));
+    CHECK(contains(all, "for rank 1"));
+  }
+
+  TEST_CASE("a connection that ends without a word is a dead rank") {
+    // Not while it connects: gloo itself ends the program there.
+    with_bare_peer([](Mesh&) { std::this_thread::sleep_for(50ms); },
+                   [](GlooLink& link) {
+                     const Deadline deadline(monotonic_clock(), 10s);
+                     while (link.presence(1) == Presence::Here && !deadline.passed()) {
+                       link.rest(link.changes(), 20ms);
+                     }
+                     CHECK(link.presence(1) == Presence::Dead);
+                     // Nothing to write to, and no signal that ends the program.
+                     link.post({1, 0}, Frame{});
+                   });
+  }
+
+  TEST_CASE("messages that fit nothing are refused by name") {
+    const auto refusal = [](const Message& message) {
+      std::string text;
+      with_bare_peer(
+          [&](Mesh& mesh) {
+            Region region(mesh, std::as_bytes(std::span(&message, 1)));
+            region.send(0, 0, 0, sizeof(Message));
+            std::this_thread::sleep_for(300ms);
+          },
+          [&](GlooLink& link) {
+            try {
+              rest_until_failure(link);
+            } catch (const PeerError& error) {
+              text = error.what();
+            }
+          });
+      return text;
+    };
+    Message message;
+    message.kind = static_cast<Message::Kind>(77);
+    CHECK(contains(refusal(message), "rank 1 sent a message of unknown kind 77"));
+    message.kind = Message::Kind::Post;
+    message.sequence = 5;
+    CHECK(contains(refusal(message), "operation 5"));
+    message.kind = Message::Kind::Request;
+    message.sequence = 0;
+    message.chunk = 3;
+    CHECK(contains(refusal(message), "rank 1 sent what fits nothing here"));
+    message.kind = Message::Kind::Failure;
+    message.chunk = Message::kBytes + 1;
+    message.nbytes = 4096;
+    CHECK(contains(refusal(message), "chunk 513"));
+  }
+
+  TEST_CASE("a rank that does not come is named") {
+    Network network = testing::loopback();
+    network.timeout = 100ms;
+    CHECK_THROWS_WITH_AS(connect(network, 0, 2),
+                         doctest::Contains("rank 0 waits for rank 1, which has not come"),
+                         TimeoutError);
+  }
+
+  TEST_CASE("only one address of this host is listened at") {
+    CHECK_THROWS_WITH_AS(make_device({}), doctest::Contains("not neither"), ConfigError);
+    CHECK_THROWS_WITH_AS(make_device({"127.0.0.1", "lo"}), doctest::Contains("not both"),
+                         ConfigError);
+    CHECK_THROWS_WITH_AS(make_device({"0.0.0.0", ""}), doctest::Contains("all interfaces"),
+                         ConfigError);
+    CHECK_THROWS_WITH_AS(make_device({"", "no-such-interface"}),
+                         doctest::Contains("'no-such-interface' is no address or interface"),
+                         ConfigError);
+    CHECK(make_device({"", "lo"}) != nullptr);
   }
 }
 
