@@ -271,7 +271,16 @@ bool Exchange::end_phase() {
 std::vector<int> Exchange::missing() const {
   std::vector<int> missing;
   for (const Peer& peer : peers_) {
-    if (!peer.is_verified || !peer.is_read || (is_read_ && !link_.finished(peer.meeting))) {
+    if (!peer.is_verified) {
+      missing.push_back(peer.meeting.peer);
+    }
+  }
+  if (!missing.empty()) {
+    // The parts of the others may wait for these.
+    return missing;
+  }
+  for (const Peer& peer : peers_) {
+    if (!peer.is_read || (is_read_ && !link_.finished(peer.meeting))) {
       missing.push_back(peer.meeting.peer);
     }
   }
