@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -107,6 +108,46 @@ TEST_SUITE("comm/gloo_link") {
     }
     CHECK(link.presence(1) == Presence::Left);
     CHECK(link.frame({1, kNumPosted - 1}).has_value());
+  }
+
+  TEST_CASE("what is offered can be read piece by piece") {
+    for (const std::size_t nbytes : {std::size_t{100}, std::size_t{3} << 20}) {
+      CAPTURE(nbytes);
+      const Network network = testing::loopback();
+      std::vector<std::byte> bytes(nbytes);
+      for (std::size_t i = 0; i < nbytes; ++i) {
+        bytes[i] = static_cast<std::byte>(i * 31 / 7);
+      }
+      std::jthread other([&] {
+        const Links links = connect(network, 1, 2);
+        const Meeting meeting{0, 0};
+        links.training->post(meeting, Frame{});
+        links.training->offer(std::span(&meeting, 1), 1, bytes);
+        while (!links.training->finished(meeting)) {
+          links.training->rest(links.training->changes(), 20ms);
+        }
+      });
+      const Links links = connect(network, 0, 2);
+      Link& link = *links.training;
+      const Meeting meeting{1, 0};
+      link.post(meeting, Frame{});
+      std::vector<std::byte> read;
+      while (read.size() < nbytes) {
+        // No two pieces begin at the same place of a chunk.
+        const auto piece = link.peek(meeting, 1, read.size(), nbytes / 10 + 7);
+        read.insert(read.end(), piece.begin(), piece.end());
+        if (piece.empty()) {
+          link.rest(link.changes(), 1ms);
+        } else {
+          link.consume(meeting, 1, read.size());
+        }
+      }
+      CHECK(read == bytes);
+      CHECK_THROWS_WITH_AS(link.peek(meeting, 1, nbytes, 1),
+                           doctest::Contains(nbytes == 100 ? "rank 1 offers 100 bytes" : "rank 1 offers 3145728 bytes"),
+                           PeerError);
+      link.finish(meeting);
+    }
   }
 
   TEST_CASE("all ranks end with the text of the one that failed, however long") {

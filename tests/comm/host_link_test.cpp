@@ -1,7 +1,9 @@
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -12,7 +14,6 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "tests/support/map_rendezvous.h"
-#include "tests/support/random_tensor.h"
 #include "tests/support/rank_backends.h"
 
 // Hosts are segments of this process, joined by gloo over the loopback interface.
@@ -135,12 +136,29 @@ TEST_SUITE("comm/host_link") {
     }
   }
 
+  TEST_CASE("what a rank of another host does wakes one that waits") {
+    const ThreadRanks ranks = ranks_on({0, 1});
+    std::jthread other([&] {
+      const Links links = ranks.connect(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      links.training->post({0, 0}, Frame{});
+    });
+    const Links links = ranks.connect(0);
+    Link& link = *links.training;
+    const std::uint32_t changes = link.changes();
+    CHECK_FALSE(link.frame({1, 0}));
+    while (!link.frame({1, 0})) {
+      link.rest(changes, std::chrono::seconds(10));
+    }
+    CHECK(link.changes() != changes);
+  }
+
   TEST_CASE("hosts that do not fit the memory of this one are refused") {
     const Network network = testing::loopback();
     CHECK_THROWS_WITH_AS(connect(segment_for(2), network, {0}, 0, false),
                          doctest::Contains("host 0 has 1 ranks, but memory for 2"), ConfigError);
     CHECK_THROWS_WITH_AS(connect(segment_for(1), network, {0}, 1, false),
-                         doctest::Contains("rank 1 is none of the 1 ranks"), ConfigError);
+                         doctest::Contains("rank 1 is none of the 1 ranks of the world"), ConfigError);
   }
 }
 
