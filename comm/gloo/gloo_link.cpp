@@ -39,10 +39,9 @@ Message message_of(Message::Kind kind, const Meeting& meeting = {}, int phase = 
   return message;
 }
 
-// Of its own for every transfer that is under way between two ranks.
-std::uint64_t payload_slot(const Meeting& meeting, int phase) {
-  return kFirstPayloadSlot + 2 * (meeting.sequence % (2 * Link::kMaxOpen)) +
-         static_cast<std::uint64_t>(phase);
+// Of its own for every operation that two ranks have under way; its phases follow each other.
+std::uint64_t payload_slot(const Meeting& meeting) {
+  return kFirstPayloadSlot + meeting.sequence % (2 * Link::kMaxOpen);
 }
 
 std::size_t index_of(int phase) {
@@ -117,6 +116,7 @@ void GlooLink::post(const Meeting& meeting, const Frame& frame) {
   {
     const std::lock_guard lock(mutex_);
     mine(meeting) = {.posted = meeting.sequence + 1, .finished = 0, .phases = {}};
+    peer(meeting.peer).num_posted_to = meeting.sequence + 1;
   }
   Message message = message_of(Message::Kind::Post, meeting);
   message.frame = frame;
@@ -142,7 +142,7 @@ void GlooLink::offer(std::span<const Meeting> readers, int phase,
   for (const Meeting& meeting : readers) {
     if (region) {
       // Before the message: the receives that it allows find the sends, and in their order.
-      send_chunks(meeting, phase, *region, bytes.size());
+      send_chunks(meeting, *region, bytes.size());
       const std::lock_guard lock(mutex_);
       mine(meeting).phases[index_of(phase)] = region;
     }
@@ -169,7 +169,7 @@ std::span<const std::byte> GlooLink::peek(const Meeting& meeting, int phase, std
   if (incoming.nbytes <= Message::kBytes) {
     return std::span<const std::byte>(incoming.bytes).subspan(offset, limit);
   }
-  request_ahead(meeting, phase, incoming);
+  request_ahead(meeting, incoming);
   const std::uint64_t chunk = offset / chunk_bytes_;
   if (chunk >= num_arrived) {
     return {};
@@ -179,20 +179,18 @@ std::span<const std::byte> GlooLink::peek(const Meeting& meeting, int phase, std
   return {landing.storage->data() + in_chunk, std::min(limit, chunk_bytes_ - in_chunk)};
 }
 
-void GlooLink::send_chunks(const Meeting& meeting, int phase, Region& region,
-                           std::size_t nbytes) const {
+void GlooLink::send_chunks(const Meeting& meeting, Region& region, std::size_t nbytes) const {
   for (std::size_t begin = 0; begin < nbytes; begin += chunk_bytes_) {
-    region.send(meeting.peer, payload_slot(meeting, phase), begin,
-                std::min(chunk_bytes_, nbytes - begin));
+    region.send(meeting.peer, payload_slot(meeting), begin, std::min(chunk_bytes_, nbytes - begin));
   }
 }
 
-void GlooLink::request_ahead(const Meeting& meeting, int phase, Incoming& incoming) {
+void GlooLink::request_ahead(const Meeting& meeting, Incoming& incoming) {
   while (incoming.requested.size() < kChunksAhead &&
          incoming.num_read + incoming.requested.size() < num_chunks(incoming.nbytes)) {
     incoming.requested.push_back(take_landing());
     Region& region = *incoming.requested.back().region;
-    region.receive(meeting.peer, payload_slot(meeting, phase), 0, chunk_bytes_);
+    region.receive(meeting.peer, payload_slot(meeting), 0, chunk_bytes_);
     peer(meeting.peer).intake.expect(region, [this, &incoming] {
       {
         const std::lock_guard lock(mutex_);
@@ -205,8 +203,7 @@ void GlooLink::request_ahead(const Meeting& meeting, int phase, Incoming& incomi
 
 GlooLink::Landing GlooLink::take_landing() {
   if (landings_.empty()) {
-    auto storage =
-        Storage::allocate(Device::cpu(), chunk_bytes_, MemoryCategory::Communication);
+    auto storage = Storage::allocate(Device::cpu(), chunk_bytes_, MemoryCategory::Communication);
     auto region = std::make_unique<Region>(*mesh_, std::span(storage->data(), chunk_bytes_));
     return {std::move(storage), std::move(region)};
   }
@@ -226,7 +223,7 @@ void GlooLink::consume(const Meeting& meeting, int phase, std::size_t offset) {
     landings_.push_back(std::move(incoming.requested.front()));
     incoming.requested.pop_front();
   }
-  request_ahead(meeting, phase, incoming);
+  request_ahead(meeting, incoming);
 }
 
 void GlooLink::finish(const Meeting& meeting) {
@@ -317,9 +314,8 @@ Position GlooLink::position(int rank) {
     lock.lock();
   }
   const Peer& peer = this->peer(rank);
-  bell_.wait_for(lock, last_asked_ + kLongestAnswer - now, [&] {
-    return peer.num_answers == num_asked_ || peer.presence != Presence::Here;
-  });
+  bell_.wait_for(lock, last_asked_ + kLongestAnswer - now,
+                 [&] { return peer.num_answers == num_asked_ || peer.presence != Presence::Here; });
   return peer.position;
 }
 
@@ -370,7 +366,9 @@ void GlooLink::check_message(int rank, const Message& message) {
                        rank, static_cast<int>(message.kind));
   switch (message.kind) {
     case Message::Kind::Post:
-      fits = message.sequence == peer.num_posted;
+      // Where it would lie is still in use otherwise.
+      fits =
+          message.sequence == peer.num_posted && message.sequence < peer.num_posted_to + kMaxOpen;
       break;
     case Message::Kind::Offer:
       fits = fits && peer.theirs[place].posted == posted &&

@@ -103,7 +103,9 @@ class GlooLink final : public Link {
     Intake intake;
     std::array<Theirs, kPlaces> theirs;
     std::array<Mine, kPlaces> mine;
+    // Operations by it, and by this rank to it.
     std::uint64_t num_posted = 0;
+    std::uint64_t num_posted_to = 0;
     Presence presence = Presence::Here;
     // It knows that this rank leaves.
     bool has_seen_leave = false;
@@ -118,8 +120,8 @@ class GlooLink final : public Link {
   // What has not been read of the phase, for the thread of the link.
   Incoming& incoming(const Meeting& meeting, int phase);
   std::uint64_t num_chunks(std::uint64_t nbytes) const;
-  void send_chunks(const Meeting& meeting, int phase, Region& region, std::size_t nbytes) const;
-  void request_ahead(const Meeting& meeting, int phase, Incoming& incoming);
+  void send_chunks(const Meeting& meeting, Region& region, std::size_t nbytes) const;
+  void request_ahead(const Meeting& meeting, Incoming& incoming);
   Landing take_landing();
 
   // On the thread of the peer's wire.

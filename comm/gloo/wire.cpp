@@ -51,9 +51,8 @@ void Wire::run() {
       break;
     }
     const Message message = inbox_[place];
-    num_posted_ -= incoming_.receive(peer_, kMessageSlot, place * sizeof(Message), sizeof(Message))
-                       ? 0
-                       : 1;
+    num_posted_ -=
+        incoming_.receive(peer_, kMessageSlot, place * sizeof(Message), sizeof(Message)) ? 0 : 1;
     handlers_.received(message);
   }
   handlers_.closed();

@@ -12,8 +12,8 @@ namespace fsdptrain::comm {
 Links connect(const std::shared_ptr<const Segment>& segment, const Network& network,
               const std::vector<int>& hosts, int rank, bool spins) {
   const int size = static_cast<int>(hosts.size());
-  check<ConfigError>(rank >= 0 && rank < size, "rank {} has no host: there are those of {} ranks", rank,
-                     size);
+  check<ConfigError>(rank >= 0 && rank < size, "rank {} has no host: there are those of {} ranks",
+                     rank, size);
   const auto local_rank = static_cast<int>(
       std::count(hosts.begin(), hosts.begin() + rank, hosts[static_cast<std::size_t>(rank)]));
   Links local = connect(segment, local_rank, spins);

@@ -18,9 +18,8 @@ HostLink::HostLink(std::unique_ptr<Link> local, std::unique_ptr<Link> remote,
                        num_local, local_->rank());
     ways_.push_back(is_local ? Way{local_.get(), num_local++} : Way{remote_.get(), rank});
   }
-  check<ConfigError>(num_local == local_->size(),
-                     "host {} has {} ranks, but memory for {} of them", host, num_local,
-                     local_->size());
+  check<ConfigError>(num_local == local_->size(), "host {} has {} ranks, but memory for {} of them",
+                     host, num_local, local_->size());
 }
 
 void HostLink::post(const Meeting& meeting, const Frame& frame) {

@@ -1,3 +1,5 @@
+#include "comm/gloo/gloo_link.h"
+
 #include <chrono>
 #include <exception>
 #include <stdexcept>
@@ -8,7 +10,6 @@
 #include <doctest/doctest.h>
 
 #include "comm/error.h"
-#include "comm/gloo/gloo_link.h"
 #include "comm/gloo/mesh.h"
 #include "comm/gloo/message.h"
 #include "comm/process_group.h"
@@ -91,14 +92,18 @@ TEST_SUITE("comm/gloo_link") {
   }
 
   TEST_CASE("what a rank sent before it left still arrives") {
-    // More than the peer takes at once.
-    constexpr std::uint64_t kNumPosted = 300;
+    // With two offers each these are more messages than the peer takes at once.
+    constexpr std::uint64_t kNumPosted = Link::kMaxOpen;
     const Network network = testing::loopback();
     std::jthread other([&] {
-      const Links links = connect(network, 1, 2);
+      Links links = connect(network, 1, 2);
       for (std::uint64_t sequence = 0; sequence < kNumPosted; ++sequence) {
-        links.training->post({0, sequence}, Frame{});
+        const Meeting meeting{0, sequence};
+        links.training->post(meeting, Frame{});
+        links.training->offer(std::span(&meeting, 1), 0, std::as_bytes(std::span(&meeting, 1)));
+        links.training->offer(std::span(&meeting, 1), 1, std::as_bytes(std::span(&meeting, 1)));
       }
+      links.training.reset();
     });
     const Links links = connect(network, 0, 2);
     Link& link = *links.training;
@@ -107,7 +112,23 @@ TEST_SUITE("comm/gloo_link") {
       link.rest(link.changes(), 20ms);
     }
     CHECK(link.presence(1) == Presence::Left);
-    CHECK(link.frame({1, kNumPosted - 1}).has_value());
+    CHECK(link.peek({1, kNumPosted - 1}, 1, 0, sizeof(Meeting)).size() == sizeof(Meeting));
+  }
+
+  TEST_CASE("a peer that posts more than may be open is refused") {
+    std::string text;
+    const Network network = testing::loopback();
+    std::jthread other([&] {
+      const Links links = connect(network, 1, 2);
+      for (std::uint64_t sequence = 0; sequence <= Link::kMaxOpen; ++sequence) {
+        links.training->post({0, sequence}, Frame{});
+      }
+    });
+    const Links links = connect(network, 0, 2);
+    CHECK_THROWS_WITH_AS(rest_until_failure(*links.training),
+                         doctest::Contains("rank 1 sent what fits nothing here (kind 0, "
+                                           "operation 32"),
+                         PeerError);
   }
 
   TEST_CASE("what is offered can be read piece by piece") {
@@ -144,7 +165,8 @@ TEST_SUITE("comm/gloo_link") {
       }
       CHECK(read == bytes);
       CHECK_THROWS_WITH_AS(link.peek(meeting, 1, nbytes, 1),
-                           doctest::Contains(nbytes == 100 ? "rank 1 offers 100 bytes" : "rank 1 offers 3145728 bytes"),
+                           doctest::Contains(nbytes == 100 ? "rank 1 offers 100 bytes"
+                                                           : "rank 1 offers 3145728 bytes"),
                            PeerError);
       link.finish(meeting);
     }
@@ -167,9 +189,8 @@ TEST_SUITE("comm/gloo_link") {
 
   TEST_CASE("operations, counts and tags that differ are refused on both sides") {
     const auto mismatch = [](const Operation& first, const Operation& second) {
-      const auto errors = try_on_gloo(2, [&](World& world) {
-        world.group().issue(world.rank() == 0 ? first : second).wait();
-      });
+      const auto errors = try_on_gloo(
+          2, [&](World& world) { world.group().issue(world.rank() == 0 ? first : second).wait(); });
       std::string all;
       for (const std::exception_ptr& error : errors) {
         REQUIRE(error);

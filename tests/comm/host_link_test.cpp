@@ -77,7 +77,8 @@ Bytes results_of(World& world, DType dtype, bool allocated) {
   const Tensor received = make(part);
   const int size = group.size();
   group
-      .batch({send(output, (group.rank() + 1) % size), recv(received, (group.rank() + size - 1) % size)})
+      .batch({send(output, (group.rank() + 1) % size),
+              recv(received, (group.rank() + size - 1) % size)})
       .wait();
   append(results, received);
   return results;

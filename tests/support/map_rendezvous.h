@@ -30,10 +30,9 @@ inline comm::Rendezvous map_rendezvous() {
           .get =
               [map](const std::string& key, comm::Nanoseconds timeout) {
                 std::unique_lock lock(map->mutex);
-                check<comm::TimeoutError>(map->changed.wait_for(
-                                              lock, timeout,
-                                              [&] { return map->values.contains(key); }),
-                                          "key '{}' is not there", key);
+                check<comm::TimeoutError>(
+                    map->changed.wait_for(lock, timeout, [&] { return map->values.contains(key); }),
+                    "key '{}' is not there", key);
                 return map->values[key];
               }};
 }
