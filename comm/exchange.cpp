@@ -65,6 +65,7 @@ bool Exchange::advance() {
   if (is_done_) {
     return false;
   }
+  check_bytes();
   waits_for_ = -1;
   bool moved = verify_frames();
   moved = read_phase() || moved;
@@ -72,6 +73,15 @@ bool Exchange::advance() {
     moved = end_phase() || moved;
   }
   return moved;
+}
+
+void Exchange::check_bytes() const {
+  for (const Tensor* tensor : {&operation_.input, &operation_.output}) {
+    if (tensor->defined()) {
+      // Fails, and names the tensor, where they were released since the call.
+      tensor->bytes();
+    }
+  }
 }
 
 bool Exchange::verify_frames() {
@@ -95,10 +105,8 @@ bool Exchange::verify(Peer& peer) {
   mine.pair_sequence = peer.meeting.sequence;
   mine.num_outgoing = phases_.front().exports[index].numel;
   mine.num_incoming = phases_.front().imports[index].numel;
-  const auto differs = difference(mine, link_.rank(), *theirs, peer.meeting.peer);
-  check<MismatchError>(!differs, "rank {} is in {}, rank {} in {}: {}", link_.rank(),
-                       to_string(mine), peer.meeting.peer, to_string(*theirs),
-                       differs.value_or(""));
+  const auto differs = difference({link_.rank(), mine}, {peer.meeting.peer, *theirs});
+  check<MismatchError>(!differs, "{}", differs.value_or(""));
   peer.is_verified = true;
   return true;
 }

@@ -51,6 +51,7 @@ class Exchange {
     std::size_t position = 0;
   };
 
+  void check_bytes() const;
   bool verify_frames();
   bool verify(Peer& peer);
   void offer_phase();

@@ -108,7 +108,7 @@ Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) 
   if (operation.op == Op::CreateGroup) {
     copy_text(fmt::format("members {}", fmt::join(members_->ranks, ",")), frame.note);
   } else if (options_.checks) {
-    copy_text(fmt::format("called at {}:{}", where.file, where.line), frame.note);
+    copy_text(fmt::format("called at {}", to_string(where)), frame.note);
   }
   std::vector<Meeting> meetings;
   for (int index = 0; index < size(); ++index) {
