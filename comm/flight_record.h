@@ -58,7 +58,8 @@ struct FlightRecord {
   bool counts_vary = false;
   // The root, or the peer of a send or a receive: a rank of the world.
   int root = kNoRank;
-  // Equal on all members, different for any two groups that are in use.
+  // Equal on all members, different for any two groups of a run, also if one replaces the other:
+  // its sequence numbers begin anew.
   std::uint64_t group = 0;
   std::uint32_t group_size = 0;
   std::array<char, kMaxGroupName + 1> group_name{};
