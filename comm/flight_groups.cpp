@@ -29,8 +29,7 @@ std::vector<const FlightRecord*> open_records(const FlightSnapshot& ring) {
   for (const FlightRecord& record : ring.records) {
     const auto last = last_completed.find(lane_of(record));
     const bool went_on = last != last_completed.end() && last->second > record.sequence;
-    if (record.state == FlightState::Started ||
-        (record.state == FlightState::Failed && !went_on)) {
+    if (record.state == FlightState::Started || (record.state == FlightState::Failed && !went_on)) {
       open.push_back(&record);
     }
   }

@@ -14,7 +14,8 @@
 #include "comm/flight_record.h"
 #include "comm/hang_report.h"
 
-// The records of all ranks, sorted by group: what a hang report is made from. Points into the rings.
+// The records of all ranks, sorted by group: what a hang report is made from. Points into the
+// rings.
 namespace fsdptrain::comm {
 
 struct FlightRank {

@@ -38,11 +38,11 @@ void check_identity(const FlightIdentity& identity) {
   check<ConfigError>(identity.rank >= 0 && identity.rank < identity.world_size,
                      "flight ring: the rank must be 0 to {}, got {}", identity.world_size - 1,
                      identity.rank);
-  check<ConfigError>(identity.host.size() <= flight::kMaxHost &&
-                         std::ranges::all_of(identity.host,
-                                             [](char c) { return c >= ' ' && c <= '~'; }),
-                     "flight ring: the host must have at most {} printable characters, got {:?}",
-                     flight::kMaxHost, identity.host);
+  check<ConfigError>(
+      identity.host.size() <= flight::kMaxHost &&
+          std::ranges::all_of(identity.host, [](char c) { return c >= ' ' && c <= '~'; }),
+      "flight ring: the host must have at most {} printable characters, got {:?}", flight::kMaxHost,
+      identity.host);
 }
 
 flight::RawHeader header_of(const FlightIdentity& identity, std::uint32_t capacity) {
@@ -79,8 +79,8 @@ FlightMemory::~FlightMemory() {
 
 void FlightMemory::map() {
   const std::size_t nbytes = flight::nbytes_of_ring(capacity_);
-  void* const address = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                               descriptor_, 0);
+  void* const address =
+      ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_, 0);
   check<IoError>(address != MAP_FAILED, "flight ring: mapping {} bytes failed: {}", nbytes,
                  reason());
   address_ = static_cast<std::byte*>(address);
@@ -128,7 +128,8 @@ FlightMemory FlightMemory::adopt(int descriptor, const FlightIdentity& expected)
       expected.rank, expected.world_size, expected.attempt, found.rank, found.world_size,
       found.attempt);
   const bool is_private = ::fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0;
-  check<IoError>(is_private, "{}: closing it to programs started from here failed: {}", name, reason());
+  check<IoError>(is_private, "{}: closing it to programs started from here failed: {}", name,
+                 reason());
   memory.capacity_ = header.capacity;
   memory.map();
   return memory;

@@ -71,8 +71,7 @@ FlightRing::FlightRing(FlightMemory memory, const Clock& clock)
                                        std::memory_order_release);
   header[flight::kStartClockWord].store(static_cast<std::uint64_t>(clock.now().count()),
                                         std::memory_order_release);
-  header[flight::kPidWord].store(static_cast<std::uint64_t>(::getpid()),
-                                 std::memory_order_release);
+  header[flight::kPidWord].store(static_cast<std::uint64_t>(::getpid()), std::memory_order_release);
 }
 
 std::uint64_t FlightRing::begin(FlightRecord record) {

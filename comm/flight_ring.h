@@ -9,8 +9,9 @@
 namespace fsdptrain::comm {
 
 // The flight recorder of one rank: its last operations, in shared memory that outlives the process
-// however it ends (docs/comm.md has the bytes). One thread, the one that issues; nothing blocks, nothing allocates.
-// Memory that has been written before, by this process or one before it, is written on.
+// however it ends (docs/comm.md has the bytes). One thread, the one that issues; nothing blocks,
+// nothing allocates. Memory that has been written before, by this process or one before it, is
+// written on.
 //
 // Readers in other processes notice what changes while they read, and a writer that was killed in
 // the middle of a record.

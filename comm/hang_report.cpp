@@ -86,8 +86,8 @@ class Report {
     std::string stuck;
     std::string idle;
     for (const GroupRecords& group : all_.groups) {
-      const std::string title = fmt::format("{} ({:016x}, {} ranks):", quoted_group(group.name),
-                                            group.group, group.size);
+      const std::string title =
+          fmt::format("{} ({:016x}, {} ranks):", quoted_group(group.name), group.group, group.size);
       const std::string text = describe(group);
       (text.empty() ? idle : stuck) += title + (text.empty() ? " nobody waits\n" : "\n" + text);
     }
@@ -216,9 +216,9 @@ class Report {
                            age(rank, record_of(rank).posted), " ago; " + whereabouts(rank)});
     }
     for (const int rank : standing.done) {
-      sentences.add(rank, {"has", "have",
-                           fmt::format("left {} behind; {}", short_text(*group.front),
-                                       whereabouts(rank))});
+      sentences.add(
+          rank, {"has", "have",
+                 fmt::format("left {} behind; {}", short_text(*group.front), whereabouts(rank))});
     }
     for (const int rank : standing.late) {
       sentences.add(rank, lateness(rank, group));
@@ -329,12 +329,10 @@ class Report {
       }
     };
     list("no ring", [&](int rank) { return !has_ring(rank); });
-    list("no process has begun to write", [&](int rank) {
-      return has_ring(rank) && !is_written(rank);
-    });
-    list("records that cannot be read", [&](int rank) {
-      return has_ring(rank) && all_.ranks.at(rank).ring->num_torn > 0;
-    });
+    list("no process has begun to write",
+         [&](int rank) { return has_ring(rank) && !is_written(rank); });
+    list("records that cannot be read",
+         [&](int rank) { return has_ring(rank) && all_.ranks.at(rank).ring->num_torn > 0; });
     return text;
   }
 

@@ -251,9 +251,7 @@ TEST_SUITE("comm/flight_ring") {
     const FlightMemory launchers = small_memory(4);
     CHECK(read_flight_ring(launchers.descriptor(), "ring").header.pid == 0);
     const FlightIdentity identity = {.rank = 2, .world_size = 4, .attempt = 7, .host = "other"};
-    const auto adopt = [&] {
-      return FlightMemory::adopt(::dup(launchers.descriptor()), identity);
-    };
+    const auto adopt = [&] { return FlightMemory::adopt(::dup(launchers.descriptor()), identity); };
     expect_killed(start_child([&] {
       FlightRing ring(adopt());
       for (std::uint64_t number = 0; number < 6; ++number) {

@@ -135,20 +135,21 @@ TEST_SUITE("comm/hang_report") {
     const std::array<FlightGroup, 1> groups = {FlightGroup{9, {1, 2}}};
     const HangReport report = ranks.report(groups);
     CHECK(report.culprits.empty());
-    CHECK(report.text ==
-          "hang report: rings of 4 of 4 ranks, attempt 0\n"
-          "no culprit: every late rank waits in another operation: ranks issue them in different "
-          "orders\n"
-          "group 'fsdp' (0000000000000004, 4 ranks):\n"
-          "  ranks 0-1, 3 wait in all_gather seq 7 of group 'fsdp' (tag root 0 group 0 invocation "
-          "0 forward) since 9.5-10.0 s\n"
-          "  rank 2 has not arrived: the last is all_gather seq 6, completed 20.0 s ago; waiting in "
-          "all_reduce seq 3 of group 'replicate'\n"
-          "group 'replicate' (0000000000000009, 2 ranks):\n"
-          "  rank 2 waits in all_reduce seq 3 of group 'replicate' (tag root 0 group 0 invocation "
-          "0 forward) since 11.0 s\n"
-          "  rank 1 has not arrived: no record in this group; waiting in all_gather seq 7 of group "
-          "'fsdp'\n");
+    CHECK(
+        report.text ==
+        "hang report: rings of 4 of 4 ranks, attempt 0\n"
+        "no culprit: every late rank waits in another operation: ranks issue them in different "
+        "orders\n"
+        "group 'fsdp' (0000000000000004, 4 ranks):\n"
+        "  ranks 0-1, 3 wait in all_gather seq 7 of group 'fsdp' (tag root 0 group 0 invocation "
+        "0 forward) since 9.5-10.0 s\n"
+        "  rank 2 has not arrived: the last is all_gather seq 6, completed 20.0 s ago; waiting in "
+        "all_reduce seq 3 of group 'replicate'\n"
+        "group 'replicate' (0000000000000009, 2 ranks):\n"
+        "  rank 2 waits in all_reduce seq 3 of group 'replicate' (tag root 0 group 0 invocation "
+        "0 forward) since 11.0 s\n"
+        "  rank 1 has not arrived: no record in this group; waiting in all_gather seq 7 of group "
+        "'fsdp'\n");
 
     // Had rank 1 not been in all_gather, all would wait for it in the end.
     ranks.rings[1].records.clear();
@@ -276,10 +277,12 @@ TEST_SUITE("comm/hang_report") {
     ranks.add(1, record(kAllGather, 0, kStarted, 90s));
     HangReport report = ranks.report();
     CHECK(report.culprits.empty());
-    CHECK_MESSAGE(report.text.find("  2 more of its 4 ranks: no record in this group tells which\n") !=
-                      std::string::npos,
-                  report.text);
-    const std::array<FlightGroup, 2> groups = {FlightGroup{3, {0, 1}}, FlightGroup{4, {0, 1, 5, 7}}};
+    CHECK_MESSAGE(
+        report.text.find("  2 more of its 4 ranks: no record in this group tells which\n") !=
+            std::string::npos,
+        report.text);
+    const std::array<FlightGroup, 2> groups = {FlightGroup{3, {0, 1}},
+                                               FlightGroup{4, {0, 1, 5, 7}}};
     report = ranks.report(groups);
     CHECK(report.culprits == Culprits{5, 7});
     CHECK(report.text.find("more of its") == std::string::npos);
@@ -310,10 +313,11 @@ TEST_SUITE("comm/hang_report") {
     ranks.add(3, record(kAllGather, 6, kPosted, 89s));
     HangReport report = ranks.report();
     CHECK(report.culprits == Culprits{3});
-    CHECK_MESSAGE(report.text.find("  rank 3 has posted all_gather seq 5 of group 'fsdp' (tag root "
-                                   "0 group 0 invocation 0 forward) 11.0 s ago; waiting nowhere\n") !=
-                      std::string::npos,
-                  report.text);
+    CHECK_MESSAGE(
+        report.text.find("  rank 3 has posted all_gather seq 5 of group 'fsdp' (tag root "
+                         "0 group 0 invocation 0 forward) 11.0 s ago; waiting nowhere\n") !=
+            std::string::npos,
+        report.text);
     // Late is worse than idle.
     ranks.rings[2].records.clear();
     CHECK(ranks.report().culprits == Culprits{2});
@@ -352,10 +356,10 @@ TEST_SUITE("comm/hang_report") {
     ranks.add(3, record(kAllGather, 4, kCompleted, 80s));
     HangReport report = ranks.report();
     CHECK(report.culprits == Culprits{3});
-    CHECK_MESSAGE(report.text.find("  ranks 0-2 failed in all_gather seq 5 of group 'fsdp' (tag "
-                                   "root 0 group 0 invocation 0 forward) 10.0 s ago\n") !=
-                      std::string::npos,
-                  report.text);
+    CHECK_MESSAGE(
+        report.text.find("  ranks 0-2 failed in all_gather seq 5 of group 'fsdp' (tag "
+                         "root 0 group 0 invocation 0 forward) 10.0 s ago\n") != std::string::npos,
+        report.text);
     for (const int rank : {0, 1, 2, 3}) {
       ranks.add(rank, record(kAllGather, 6, kCompleted, 95s));
     }
@@ -437,10 +441,11 @@ TEST_SUITE("comm/hang_report") {
     const HangReport report = ranks.report();
     CHECK(report.culprits.size() == 19);
     CHECK(report.text.find("more culprits: ranks 17-19\n") != std::string::npos);
-    CHECK_MESSAGE(report.text.find("rank 0 waits in op 17 seq 5 of group 'fsdp' (tag root 0 group 0 "
-                                   "invocation 0 direction 9, dtype 3 x 0, reduce op 2, root rank "
-                                   "4) since 0.0 s\n") != std::string::npos,
-                  report.text);
+    CHECK_MESSAGE(
+        report.text.find("rank 0 waits in op 17 seq 5 of group 'fsdp' (tag root 0 group 0 "
+                         "invocation 0 direction 9, dtype 3 x 0, reduce op 2, root rank "
+                         "4) since 0.0 s\n") != std::string::npos,
+        report.text);
     ranks.names.tag = [](const FlightTag& tag) { return fmt::format("layer {}", tag.direction); };
     CHECK(ranks.report().text.find("(tag layer 9,") != std::string::npos);
   }
