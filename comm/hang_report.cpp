@@ -245,6 +245,7 @@ class Report {
         sentence.after += fmt::format("; rank {}: {}", peer, whereabouts(peer));
       }
       sentences.add(rank, sentence);
+      any_late_ = any_late_ || has_peer;
       if (has_peer && current_of(peer) == nullptr) {
         add_culprit(peer, fmt::format("rank {} waits for it in {}; {}", rank, place_text(*record),
                                       whereabouts(peer)));
