@@ -275,7 +275,7 @@ TEST_SUITE("comm/mismatch") {
   }
 
   TEST_CASE("a rank that leaves early is named at once") {
-    check_fails<PeerError>(3,
+    check_fails<DataError>(3,
                            [](World& world) {
                              if (world.rank() == 1) {
                                throw DataError("no more tokens");
