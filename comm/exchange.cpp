@@ -41,8 +41,9 @@ Exchange::Exchange(Link& link, std::shared_ptr<const Members> members, Operation
       members_(std::move(members)),
       operation_(std::move(operation)),
       frame_(frame),
+      meetings_(std::move(meetings)),
       phases_(plan_transfer(operation_, members_->member())) {
-  for (const Meeting& meeting : meetings) {
+  for (const Meeting& meeting : meetings_) {
     const auto found = std::ranges::find(members_->ranks, meeting.peer);
     peers_.push_back(
         {.meeting = meeting, .index = static_cast<int>(found - members_->ranks.begin())});

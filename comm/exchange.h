@@ -36,6 +36,8 @@ class Exchange {
 
   const Operation& operation() const { return operation_; }
   const Frame& frame() const { return frame_; }
+  const Members& members() const { return *members_; }
+  const std::vector<Meeting>& meetings() const { return meetings_; }
   // The world rank whose part is missing now; -1 when none is.
   int waits_for() const { return waits_for_; }
   // All world ranks whose part is missing now.
@@ -68,6 +70,7 @@ class Exchange {
   std::shared_ptr<const Members> members_;
   Operation operation_;
   Frame frame_;
+  std::vector<Meeting> meetings_;
   std::vector<Peer> peers_;
   std::vector<Phase> phases_;
   std::size_t phase_ = 0;

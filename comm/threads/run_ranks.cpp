@@ -30,7 +30,7 @@ void run_rank(const ThreadRanks& ranks, int rank, const Connect& connect,
   const ContextGuard guard(context);
   World::Options options = ranks.world;
   if (ranks.delay_seed) {
-    options.channel.delay = random_delays(*ranks.delay_seed, rank);
+    options.delay = random_delays(*ranks.delay_seed, rank);
   }
   World world(connect(rank), std::move(options));
   try {
