@@ -38,6 +38,8 @@ class SimNetwork {
     agenda_.emplace(time, std::move(event));
   }
   std::uint64_t below(std::uint64_t end) { return random() % end; }
+  // Grows with every byte that moves and every connection that begins or ends.
+  std::uint64_t num_moves() const { return num_moves_; }
 
   SimClock clock;
   std::mt19937_64 random;
@@ -49,6 +51,7 @@ class SimNetwork {
   std::size_t capacity = std::size_t{1} << 16;
   // accept() finds no descriptor.
   bool exhausted = false;
+  int num_accept_calls = 0;
 
  private:
   friend class SimConnection;
@@ -149,6 +152,7 @@ class SimListener final : public comm::store::Listener {
   explicit SimListener(SimNetwork& network) : network_(network) {}
 
   comm::store::Accepted accept() override {
+    ++network_.num_accept_calls;
     if (network_.exhausted || network_.arrivals_.empty()) {
       return {.connection = nullptr, .exhausted = network_.exhausted};
     }
