@@ -189,6 +189,8 @@ bool Store::drive(std::unique_lock<std::mutex>& lock, const Deadline& deadline, 
   send();
   while (!done()) {
     check<PeerError>(broken_.empty(), "{}", broken_);
+    // By another thread, while this one waited.
+    check<MisuseError>(!session_.has_left(), "store: rank {} has closed it", session_.rank());
     if (deadline.passed()) {
       return false;
     }

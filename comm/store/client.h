@@ -20,7 +20,8 @@ namespace fsdptrain::comm {
 //
 // Any number of threads may call at the same time; a call that waits delays no other. Every call
 // has a deadline, `timeout` from its begin, and throws
-// - TimeoutError with the keys and the time when it has passed; the operation may have happened;
+// - TimeoutError with the keys and the time when it has passed; the operation may have happened (a
+//   store that is silent is given 2 s more to say so);
 // - PeerError with "rank 3 failed: ..." once any rank has failed, then from every call, and when
 //   the connection to the store has ended;
 // - MisuseError where the call breaks a limit or a rule; nothing has changed then;

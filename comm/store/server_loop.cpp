@@ -1,6 +1,7 @@
 #include "comm/store/server_loop.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -142,7 +143,7 @@ void ServerThread::serve() {
       loop_.step(1h);
       publish();
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // The connections end with this object; until then clients run into their deadlines.
     log_warning("store: the server has stopped: {}", error.what());
     const std::lock_guard lock(mutex_);

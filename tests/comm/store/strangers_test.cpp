@@ -270,9 +270,13 @@ TEST_SUITE("comm/store/strangers") {
     Attack attack;
     attack.job.send(attack.peer, handshake(2).hello());
     const std::string too_much = encode_frame(FrameType::Proof, std::string(240, 'p'));
-    for (std::size_t i = 0; i < too_much.size(); ++i) {
+    const std::size_t left = kMaxBytesBeforeAuth - handshake(2).hello().size();
+    REQUIRE(left < too_much.size());
+    for (std::size_t i = 0; i < left; ++i) {
       attack.job.send(attack.peer, too_much.substr(i, 1));
     }
+    CHECK_FALSE(attack.job.server.is_closed(attack.peer));
+    attack.job.send(attack.peer, too_much.substr(left, 1));
     attack.check_refused();
   }
 }

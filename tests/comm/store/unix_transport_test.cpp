@@ -95,6 +95,16 @@ TEST_SUITE("comm/store/unix_transport") {
     }
   }
 
+  TEST_CASE("a goodbye ends the waits of other threads of its rank") {
+    const Served served(1);
+    const auto store = served.join(0);
+    auto waiting = std::async(std::launch::async, [&] { store->get("never", kLong); });
+    // Long enough to be waiting; if it is not, it finds a closed store instead.
+    CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
+    store->close(kLong);
+    CHECK_THROWS_WITH_AS(waiting.get(), doctest::Contains("rank 0 has closed it"), MisuseError);
+  }
+
   TEST_CASE("a rank that dies ends the waits of the others") {
     const Served served(2);
     const auto store = served.join(0);
