@@ -102,6 +102,8 @@ TEST_SUITE("comm/store/unix_transport") {
     // Long enough to be waiting; if it is not, it finds a closed store instead.
     CHECK(waiting.wait_for(20ms) == std::future_status::timeout);
     store->close(kLong);
+    // Now, and not at the deadline.
+    CHECK(waiting.wait_for(kLong / 2) == std::future_status::ready);
     CHECK_THROWS_WITH_AS(waiting.get(), doctest::Contains("rank 0 has closed it"), MisuseError);
   }
 
