@@ -44,6 +44,7 @@ void Channel::check_usable() {
                      "so that all ranks issue them in one order",
                      link_->rank());
   if (failure_) {
+    report();
     std::rethrow_exception(failure_);
   }
   link_->check_failure();
@@ -185,26 +186,32 @@ void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
 
 void Channel::fail_all() {
   failure_ = std::current_exception();
+  report();
+  throw;
+}
+
+void Channel::report() const noexcept {
   try {
-    throw;
+    std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
     link_->report_failure(error.what());
   } catch (...) {
     link_->report_failure("an exception of no known type");
   }
-  throw;
 }
 
 void Channel::drop(const Batch& batch) noexcept {
   if (batch.is_done || failure_) {
     return;
   }
-  const std::string what = fmt::format(
-      "rank {}: the Work of {} was dropped without a wait; the other ranks would wait "
-      "for it forever",
-      link_->rank(), to_string(batch.exchanges.front().frame()));
-  failure_ = std::make_exception_ptr(MisuseError(what));
-  link_->report_failure(what);
+  failure_ = std::make_exception_ptr(
+      MisuseError(fmt::format("rank {}: the Work of {} was dropped without a wait; the other ranks "
+                              "would wait for it forever",
+                              link_->rank(), to_string(batch.exchanges.front().frame()))));
+  // Where an exception drops it, that is what the others should hear.
+  if (std::uncaught_exceptions() == 0) {
+    report();
+  }
 }
 
 void Channel::abort(const std::string& reason) noexcept {

@@ -81,6 +81,8 @@ class Channel {
   [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);
   // Remembers the exception under way and tells the others, then rethrows.
   [[noreturn]] void fail_all();
+  // Tells the others what broke the channel.
+  void report() const noexcept;
   void show(Progress progress, const Exchange& exchange);
   // Rests until something changes; the time is what the exchange waited for its late peer.
   void rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit);

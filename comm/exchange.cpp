@@ -192,8 +192,7 @@ bool Exchange::copy_from(Peer& peer) {
   const std::size_t nbytes = nbytes_of(range);
   const auto caching =
       nbytes >= kStreamedBytes ? kernels::Caching::Stream : kernels::Caching::Normal;
-  const std::span<const std::byte> from =
-      link_.peek(peer.meeting, static_cast<int>(phase_), peer.position, nbytes - peer.position);
+  const std::span<const std::byte> from = next_bytes(peer);
   if (from.empty()) {
     waits_for_ = peer.meeting.peer;
     return false;
@@ -225,7 +224,7 @@ bool Exchange::combine_parts() {
     if (!peer.is_verified) {
       return false;
     }
-    const auto from = link_.peek(peer.meeting, static_cast<int>(phase_), position, nbytes);
+    const std::span<const std::byte> from = next_bytes(peer);
     // Parts of elements never come alone: slots hold whole ones.
     if (from.empty()) {
       waits_for_ = peer.meeting.peer;
@@ -278,13 +277,33 @@ bool Exchange::end_phase() {
 }
 
 std::vector<int> Exchange::missing() const {
-  std::vector<int> missing;
-  for (const Peer& peer : peers_) {
-    if (!peer.is_verified || !peer.is_read || (is_read_ && !link_.finished(peer.meeting))) {
-      missing.push_back(peer.meeting.peer);
+  const auto peers_that = [this](auto condition) {
+    std::vector<int> ranks;
+    for (const Peer& peer : peers_) {
+      if (condition(peer)) {
+        ranks.push_back(peer.meeting.peer);
+      }
     }
+    return ranks;
+  };
+  // Nobody reads before all have said what they do, and nobody combines before all parts are there.
+  std::vector<int> ranks = peers_that([](const Peer& peer) { return !peer.is_verified; });
+  if (ranks.empty() && !is_read_) {
+    ranks =
+        peers_that([this](const Peer& peer) { return !peer.is_read && next_bytes(peer).empty(); });
   }
-  return missing;
+  return ranks.empty()
+             ? peers_that([this](const Peer& peer) { return !link_.finished(peer.meeting); })
+             : ranks;
+}
+
+std::span<const std::byte> Exchange::next_bytes(const Peer& peer) const {
+  const Phase& phase = phases_[phase_];
+  const std::size_t element = size_of(operation_.output.dtype());
+  const std::size_t position =
+      phase.reduces ? static_cast<std::size_t>(combined_) * element : peer.position;
+  const std::size_t nbytes = nbytes_of(phase.imports[static_cast<std::size_t>(peer.index)]);
+  return link_.peek(peer.meeting, static_cast<int>(phase_), position, nbytes - position);
 }
 
 std::size_t Exchange::nbytes_of(const Range& range) const {

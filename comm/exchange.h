@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/link.h"
@@ -40,7 +41,7 @@ class Exchange {
   const std::vector<Meeting>& meetings() const { return meetings_; }
   // The world rank whose part is missing now; -1 when none is.
   int waits_for() const { return waits_for_; }
-  // All world ranks whose part is missing now.
+  // All world ranks that have not done their part.
   std::vector<int> missing() const;
 
  private:
@@ -62,6 +63,8 @@ class Exchange {
   bool combine_parts();
   void copy_own();
   void begin_phase(std::size_t phase);
+  // What can be read of a peer next.
+  std::span<const std::byte> next_bytes(const Peer& peer) const;
   bool is_phase_read() const;
   bool end_phase();
   std::size_t nbytes_of(const Range& range) const;
