@@ -95,6 +95,14 @@ class Eval(CliTest):
         self.assertNotEqual(average["loss"], by_run["loss"])
         self.assertEqual(
             average, self.evaluate("--weights", "run/weights_ema.safetensors", "--tokens", "other.bin"))
+        # Of tokens that the run does not validate on, all whole windows count, but for what follows an end.
+        content = (self.folder / "t.bin").read_bytes()[HEADER_BYTES:]
+        tokens = struct.unpack(f"<{len(content) // 2}H", content)
+        inputs = tokens[:(len(tokens) - 1) // 32 * 32]
+        elsewhere = self.evaluate("--run", "run", "--tokens", "t.bin")
+        self.assertEqual(elsewhere["targets"], len(inputs) - inputs.count(256))
+        both = self.evaluate("--run", "run", "--tokens", "t.bin", "other.bin")
+        self.assertEqual(both["targets"], elsewhere["targets"] + by_run["targets"])
         few = self.evaluate("--run", "run", "--batches", "1")
         self.assertEqual(few["targets"], 2 * 32)
 

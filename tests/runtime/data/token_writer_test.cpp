@@ -242,6 +242,20 @@ TEST_CASE("a set may have more files than a process may open, to write and to re
   std::vector<std::int64_t> read(tokens.size());
   CHECK_NOTHROW(write_tokens({folder / "set", kSmall, 2}, tokens));
   CHECK_NOTHROW(TokenSource(folder.path()).read(0, read));
+  {
+    // One shard at a time, so that each is the last when it is full.
+    const TemporaryFolder other;
+    TokenWriter writer({other / "set", kSmall, 2});
+    for (std::size_t begin = 0; begin < tokens.size(); begin += 2) {
+      const auto end = std::min(begin + 2, tokens.size());
+      CHECK_NOTHROW(writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>(
+          tokens.begin() + std::ptrdiff_t(begin), tokens.begin() + std::ptrdiff_t(end)))));
+    }
+    CHECK_NOTHROW(writer.commit());
+    for (const std::string& name : names_in(folder)) {
+      CHECK(read_file(other / name) == read_file(folder / name));
+    }
+  }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(read == tokens);
   CHECK(names_in(folder).size() == 150);

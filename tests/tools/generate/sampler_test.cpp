@@ -1,7 +1,10 @@
 #include "tools/generate/sampler.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -76,7 +79,8 @@ TEST_CASE("top_k keeps the likeliest and their proportions") {
 TEST_CASE("a logit of -infinity is never drawn") {
   check_frequencies(frequencies({-kInfinity, 0, -kInfinity, 0, -kInfinity}, 1, 0),
                     {0, 0.5, 0, 0.5, 0});
-  for (const double uniform : {1e-12, 1 - 1e-12}) {
+  // 1 stands for what rounding may leave over of the weights.
+  for (const double uniform : {1e-12, 1 - 1e-12, 1.0}) {
     CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1}, uniform) == 1);
     CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1, .top_k = 2}, uniform) == 1);
   }
@@ -106,22 +110,48 @@ TEST_CASE("top_p keeps the fewest of the likeliest that reach it, and their prop
   }
 }
 
+// A model of 11 tokens and 8 positions whose training mode makes itself felt.
+models::Gpt2Config small_with_dropout() {
+  models::Gpt2Config config;
+  config.vocab_size = 11;
+  config.max_seq_len = 8;
+  config.num_layers = 1;
+  config.num_heads = 1;
+  config.embed_dim = 8;
+  config.dropout = 0.5;
+  return config;
+}
+
 TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's logits") {
-  models::Gpt2 model(
-      {.vocab_size = 11, .max_seq_len = 8, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
+  models::Gpt2 model(small_with_dropout());
   const nn::FlatParameters parameters(model, {.seed = 5});
   std::vector<std::int64_t> tokens{1, 2, 3};
-  sample(model, tokens, {.num_tokens = 5, .temperature = 0}, [&](std::int64_t token) {
-    const auto length = static_cast<std::int64_t>(tokens.size());
-    const Tensor logits =
-        model.logits(models::one_document(Tensor::from<std::int64_t>(tokens, {1, length})));
+  // Of the last 8 tokens, beyond which the model does not see.
+  sample(model, tokens, {.num_tokens = 30, .temperature = 0}, [&](std::int64_t token) {
+    const auto length = std::min<std::int64_t>(std::ssize(tokens), 8);
+    const Tensor logits = model.logits(models::one_document(Tensor::from<std::int64_t>(
+        std::span(tokens).last(static_cast<std::size_t>(length)), {1, length})));
     for (std::int64_t other = 0; other < 11; ++other) {
       CHECK(logits.item((length - 1) * 11 + other) <= logits.item((length - 1) * 11 + token));
     }
     tokens.push_back(token);
     return true;
   });
-  CHECK(tokens.size() == 8);
+  CHECK(tokens.size() == 33);
+}
+
+TEST_CASE("each token is drawn by a number of its own") {
+  models::Gpt2 model(small_with_dropout());
+  const nn::FlatParameters parameters(model, {.seed = 5});
+  // All tokens are about equally likely.
+  std::vector<double> counts(11);
+  sample(model, {1}, {.num_tokens = 1100, .temperature = 100}, [&](std::int64_t token) {
+    counts.at(static_cast<std::size_t>(token)) += 1;
+    return true;
+  });
+  for (const double count : counts) {
+    CHECK(std::abs(count - 100) < 60);  // six standard deviations
+  }
 }
 
 TEST_CASE("sampled tokens follow the model's distribution, by chi-square") {
