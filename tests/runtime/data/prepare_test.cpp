@@ -201,16 +201,16 @@ TEST_CASE("what is wrong with a line is named with file, number and cure") {
 TEST_CASE("numbers of any size may stand beside the text, and must be numbers") {
   const TemporaryFolder folder;
   const auto with = [&](const std::string& number) {
-    write_file(
-        folder / "x.jsonl",
-        fmt::format(R"({{"a": {0}, "b": "\\\" {0}", "text": "q\"{0}", "c": [{0},{0}]}})", number));
+    write_file(folder / "x.jsonl",
+               fmt::format(R"({{"a": {0}, "b": "\\\" {0}", "text": "{0} q\"{0}", "c": [{0},{0}]}})",
+                           number));
     return list_texts({folder / "x.jsonl"});
   };
   for (const char* number : {"18446744073709551616", "-9223372036854775809", "1e999", "-0.5E+400",
                              "123456789012345678901234567890.25", "0"}) {
     CAPTURE(number);
     prepare(with(number), {.output = folder / "t"});
-    CHECK(tokens_of({folder / "t"}) == naive({std::string("q\"") + number}));
+    CHECK(tokens_of({folder / "t"}) == naive({fmt::format("{0} q\"{0}", number)}));
   }
   for (const char* number : {"01", "-", "1.", ".5", "1e", "1e+", "1-2", "+1", "1e999x", "1true",
                              "018446744073709551616", "18446744073709551616.", "1e999.0"}) {
@@ -244,6 +244,11 @@ TEST_CASE("a byte order mark is no part of a text, nor of the first line of JSON
   CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "c.txt"}), {.output = folder / "t"}),
                        doctest::Contains("c.txt: the text is empty"), DataError);
   write_file(folder / "d.jsonl", R"({"text": "line"})" + ("\n" + mark) + R"({"text": "next"})");
+  CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "d.jsonl"}), {.output = folder / "t"}),
+                       doctest::Contains("d.jsonl:2: not valid JSON"), DataError);
+  // Nor is a line the first because it is that of its block.
+  write_file(folder / "d.jsonl", "{\"text\": \"" + std::string(std::size_t{1} << 20, 'x') +
+                                     "\"}\n" + mark + R"({"text": "next"})");
   CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "d.jsonl"}), {.output = folder / "t"}),
                        doctest::Contains("d.jsonl:2: not valid JSON"), DataError);
 }
