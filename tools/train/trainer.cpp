@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
@@ -75,6 +76,7 @@ class Trainer {
 
   // The rest of what can be refused, the initial weights and the average; then the folder is made.
   RunFolder checked_folder(RunFolder::Existing existing);
+  int run_to_end();
   // Trains until the last step or a signal, and writes the weights; the signal, or 0.
   int train_all();
   void train_one(std::int64_t step);
@@ -160,7 +162,7 @@ RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
   return RunFolder::create(config_, existing);
 }
 
-int Trainer::run() {
+int Trainer::run_to_end() {
   try {
     folder_.write_config(config_);
     const int signal = train_all();
@@ -174,6 +176,15 @@ int Trainer::run() {
                  .steps = steps_done_,
                  .seconds = stopwatch_.seconds()});
     return exit_code;
+  } catch (const PathError& error) {
+    // Files could be made in the folder when the run began: it is no mistake of the user's.
+    throw IoError(error.what());
+  }
+}
+
+int Trainer::run() {
+  try {
+    return run_to_end();
   } catch (const std::exception& error) {
     rescue_weights();
     note_failure(error);
@@ -334,7 +345,7 @@ void Trainer::write_samples(std::int64_t step) {
 
 void Trainer::write_weights() {
   weights_tried_ = true;
-  const WeightsInfo info{.config = config_, .tokenizer = datasets_.vocabulary().tokenizer};
+  const WeightsInfo info{.config = config_, .vocabulary = datasets_.vocabulary()};
   save_weights(folder_.weights(), parameters_.named(), info);
   if (average_) {
     save_weights(folder_.average_weights(), averaged(parameters_.named(), *average_), info);
