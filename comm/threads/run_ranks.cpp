@@ -1,7 +1,10 @@
 #include "comm/threads/run_ranks.h"
 
 #include <fmt/format.h>
+#include <future>
+#include <latch>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,22 +27,65 @@ std::function<void()> random_delays(std::uint64_t seed, int rank) {
   };
 }
 
+std::string describe(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception of no known type";
+  }
+}
+
+// Counts a rank among those that have ended, once.
+class Ending {
+ public:
+  explicit Ending(std::latch& ended) : ended_(ended) {}
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  ~Ending() {
+    if (!counted_) {
+      ended_.count_down();
+    }
+  }
+
+  void wait_for_all() {
+    counted_ = true;
+    ended_.arrive_and_wait();
+  }
+
+ private:
+  std::latch& ended_;
+  bool counted_ = false;
+};
+
 void run_rank(const ThreadRanks& ranks, int rank, const Connect& connect,
-              const std::function<void(World&)>& body) {
-  RankContext context({.threads = 1, .log_prefix = fmt::format("[rank {}] ", rank)});
-  const ContextGuard guard(context);
+              const std::function<void(World&)>& body, std::latch& ended) {
+  Ending ending(ended);
+  Links links = connect(rank);
+  std::optional<RankContext> context;
+  try {
+    context.emplace(RankContext::Options{
+        .threads = ranks.threads_per_rank,
+        .log_prefix = ranks.num_ranks == 1 ? "" : fmt::format("[rank {}] ", rank)});
+  } catch (...) {
+    // The others wait for this rank to make its world.
+    links.training->report_failure(describe(std::current_exception()));
+    links.control->report_failure(describe(std::current_exception()));
+    throw;
+  }
+  const ContextGuard guard(*context);
   World::Options options = ranks.world;
   if (ranks.delay_seed) {
     options.channel.delay = random_delays(*ranks.delay_seed, rank);
   }
-  World world(connect(rank), std::move(options));
+  World world(std::move(links), std::move(options));
   try {
     body(world);
-  } catch (const std::exception& error) {
-    world.fail(error.what());
-    throw;
   } catch (...) {
-    world.fail("an exception of no known type");
+    world.fail(describe(std::current_exception()));
+    // They may be reading what this rank offered: it goes with the world.
+    ending.wait_for_all();
     throw;
   }
 }
@@ -68,16 +114,30 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
     connect = [boards](int rank) { return boards->connect(rank); };
   }
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks.num_ranks));
+  std::latch ended(ranks.num_ranks);
+  // Whether all threads could be started: a rank that never comes would be waited for.
+  std::promise<bool> started;
+  const std::shared_future<bool> all_started = started.get_future().share();
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        run_rank(ranks, rank, connect, body);
-      } catch (...) {
-        errors[static_cast<std::size_t>(rank)] = std::current_exception();
-      }
-    });
+  try {
+    for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+      threads.emplace_back([&, rank, all_started] {
+        try {
+          if (all_started.get()) {
+            run_rank(ranks, rank, connect, body, ended);
+          }
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  } catch (const std::exception& error) {
+    started.set_value(false);
+    fail("ranks: wanted {} threads, but only {} could be started ({}): raise the limit of "
+         "`ulimit -u` or run fewer ranks",
+         ranks.num_ranks, threads.size(), error.what());
   }
+  started.set_value(true);
   threads.clear();
   return errors;
 }
