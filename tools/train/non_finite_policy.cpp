@@ -83,11 +83,15 @@ void NonFinitePolicy::react(const NonFiniteStep& step, Reporter& reporter,
                                  skipped_in_a_row_, limit_));
     return;
   }
+  if (bad.empty()) {
+    save_weights();
+  }
+  // A rank that fails ends the others wherever they are: not before all is written.
+  step.world.control().issue(comm::barrier()).wait();
   check(bad.empty(),
         "train: {}: parameter {} is not finite since an earlier update, so no weights were "
         "written: lower optimizer.lr",
         text, bad);
-  save_weights();
   check(!skips_,
         "train: {}: this is skip {} in a row, the limit of train.non_finite_limit: lower "
         "optimizer.lr, lengthen schedule.warmup_steps or set train.grad_clip; the weights from "
