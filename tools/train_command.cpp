@@ -52,7 +52,7 @@ Examples:
       ->add_option("--threads-as-ranks", arguments->num_ranks,
                    "ranks that train together as threads of this process, with run.threads divided "
                    "among them; at most one for each micro-batch of a step")
-      ->check(whole_number(1, kMaxThreadRanks))
+      ->check(whole_number(1, 64))
       ->type_name("N")
       ->capture_default_str();
   return {command, [arguments] {

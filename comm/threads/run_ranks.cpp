@@ -4,7 +4,6 @@
 #include <future>
 #include <latch>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -59,27 +58,15 @@ class Ending {
   bool counted_ = false;
 };
 
-void run_rank(const ThreadRanks& ranks, int rank, const Connect& connect,
+void run_rank(const ThreadRanks& ranks, int rank, RankContext& context, const Connect& connect,
               const std::function<void(World&)>& body, std::latch& ended) {
   Ending ending(ended);
-  Links links = connect(rank);
-  std::optional<RankContext> context;
-  try {
-    context.emplace(RankContext::Options{
-        .threads = ranks.threads_per_rank,
-        .log_prefix = ranks.num_ranks == 1 ? "" : fmt::format("[rank {}] ", rank)});
-  } catch (...) {
-    // The others wait for this rank to make its world.
-    links.training->report_failure(describe(std::current_exception()));
-    links.control->report_failure(describe(std::current_exception()));
-    throw;
-  }
-  const ContextGuard guard(*context);
+  const ContextGuard guard(context);
   World::Options options = ranks.world;
   if (ranks.delay_seed) {
     options.channel.delay = random_delays(*ranks.delay_seed, rank);
   }
-  World world(std::move(links), std::move(options));
+  World world(connect(rank), std::move(options));
   try {
     body(world);
   } catch (...) {
@@ -113,6 +100,13 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
     boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
     connect = [boards](int rank) { return boards->connect(rank); };
   }
+  // Before all threads: others would wait for a rank without one.
+  std::vector<std::unique_ptr<RankContext>> contexts;
+  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+    contexts.push_back(std::make_unique<RankContext>(RankContext::Options{
+        .threads = ranks.threads_per_rank,
+        .log_prefix = ranks.num_ranks == 1 ? "" : fmt::format("[rank {}] ", rank)}));
+  }
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks.num_ranks));
   std::latch ended(ranks.num_ranks);
   // Whether all threads could be started: a rank that never comes would be waited for.
@@ -124,7 +118,7 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
       threads.emplace_back([&, rank, all_started] {
         try {
           if (all_started.get()) {
-            run_rank(ranks, rank, connect, body, ended);
+            run_rank(ranks, rank, *contexts[static_cast<std::size_t>(rank)], connect, body, ended);
           }
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -133,9 +127,10 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
     }
   } catch (const std::exception& error) {
     started.set_value(false);
-    fail("ranks: wanted {} threads, but only {} could be started ({}): raise the limit of "
-         "`ulimit -u` or run fewer ranks",
-         ranks.num_ranks, threads.size(), error.what());
+    fail(
+        "ranks: wanted {} threads, but only {} could be started ({}): raise the limit of "
+        "`ulimit -u` or run fewer ranks",
+        ranks.num_ranks, threads.size(), error.what());
   }
   started.set_value(true);
   threads.clear();

@@ -26,7 +26,7 @@ struct ThreadRanks {
 // the world of all, and returns when all have ended. Of several ranks, each has its number in front
 // of what it logs. A rank that throws ends the others; what its operations under way read and write
 // stays until they have ended, too. What each of them threw, null for none. Error, before any rank
-// began, if the system refuses a thread.
+// begins, if the system refuses a thread.
 std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
                                           const std::function<void(World&)>& body);
 

@@ -31,10 +31,13 @@ TEST_CASE("every rank has its compute threads, and its number in front of what i
   run_ranks({}, [](World&) { CHECK(current_context().log_prefix().empty()); });
 }
 
-TEST_CASE("a rank without a context ends the others, which have no world yet") {
-  // More threads than any rank may have.
-  CHECK_THROWS_AS(run_ranks({.num_ranks = 3, .threads_per_rank = 5000}, [](World&) {}),
-                  ConfigError);
+TEST_CASE("no rank begins where one cannot have its threads") {
+  bool has_begun = false;
+  // More than any rank may have.
+  CHECK_THROWS_AS(
+      run_ranks({.num_ranks = 3, .threads_per_rank = 5000}, [&](World&) { has_begun = true; }),
+      ConfigError);
+  CHECK_FALSE(has_begun);
 }
 
 TEST_CASE("what comes out is the cause, whatever the rank, and not its echo") {

@@ -61,11 +61,11 @@ void DataParallelStep::add_up_gradients(std::uint64_t step) {
     const Tensor& gradient = parameters[index].gradient;
     // Frozen parameters have none.
     if (gradient.defined()) {
-      works.push_back(world_.group().issue(
-          comm::all_reduce(gradient, {},
-                           {.group = static_cast<std::uint32_t>(index),
-                            .invocation = static_cast<std::uint32_t>(step),
-                            .direction = comm::Direction::Backward})));
+      works.push_back(
+          world_.group().issue(comm::all_reduce(gradient, {},
+                                                {.group = static_cast<std::uint32_t>(index),
+                                                 .invocation = static_cast<std::uint32_t>(step),
+                                                 .direction = comm::Direction::Backward})));
     }
   }
   for (comm::Work& work : works) {

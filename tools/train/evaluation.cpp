@@ -69,7 +69,8 @@ LossTotals totals_of(models::Decoder& model, const Forward& forward) {
   const data::Batch batch = data::sequential_batch(*forward.dataset, forward.first,
                                                    static_cast<std::int64_t>(forward.rows));
   return {
-      .nats = model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {}).item(),
+      .nats =
+          model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {}).item(),
       .num_targets = batch.num_targets,
       .num_bytes = count_bytes(forward.dataset->source().vocabulary(), batch)};
 }
@@ -152,8 +153,7 @@ LossTotals evaluate(models::Decoder& model,
   // In the order of the forwards, so that the bits do not depend on the number of ranks.
   LossTotals totals;
   for (std::size_t number = 0; number < forwards.size(); ++number) {
-    const std::size_t place =
-        number % size * static_cast<std::size_t>(places) + number / size;
+    const std::size_t place = number % size * static_cast<std::size_t>(places) + number / size;
     add(totals, {.nats = all_nats.values<double>()[place],
                  .num_targets = all_counts.values<std::int64_t>()[2 * place],
                  .num_bytes = all_counts.values<std::int64_t>()[2 * place + 1]});

@@ -45,7 +45,8 @@ LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options);
 
-// The same totals, bit for bit, on every rank of a group, the forwards spread over them. Collective.
+// The same totals, bit for bit, on every rank of a group, the forwards spread over them.
+// Collective.
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options, comm::ProcessGroup& group);

@@ -35,12 +35,13 @@ Json json_of(const NonFinite& found) {
 }
 
 Finding not_located(const NonFiniteStep& step) {
-  return {fmt::format(
-              "step {} gave the loss {} and the gradient norm {}, but its forward and backward, run "
-              "again, had finite values only: either the norm overflowed, or the machine does not "
-              "compute the same twice: test its memory",
-              step.number + 1, step.loss, step.grad_norm),
-          nullptr};
+  return {
+      fmt::format(
+          "step {} gave the loss {} and the gradient norm {}, but its forward and backward, run "
+          "again, had finite values only: either the norm overflowed, or the machine does not "
+          "compute the same twice: test its memory",
+          step.number + 1, step.loss, step.grad_norm),
+      nullptr};
 }
 
 // Of what the ranks find, the one in the earliest micro-batch, as one rank with all of them would.
@@ -64,8 +65,9 @@ Finding locate(const NonFiniteStep& step) {
 }
 
 Json event_line(const NonFiniteStep& step, const Finding& finding, bool stops) {
-  return {{"step", step.number + 1}, {"event", "non_finite"},       {"action", stops ? "stop" : "skip"},
-          {"loss", step.loss},       {"grad_norm", step.grad_norm}, {"text", finding.text},
+  return {{"step", step.number + 1},           {"event", "non_finite"},
+          {"action", stops ? "stop" : "skip"}, {"loss", step.loss},
+          {"grad_norm", step.grad_norm},       {"text", finding.text},
           {"located", finding.located}};
 }
 

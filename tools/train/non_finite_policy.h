@@ -34,9 +34,9 @@ class NonFinitePolicy {
   void passed() { skipped_in_a_row_ = 0; }
 
   // Locates the value on all ranks, which find the same, writes an event line to metrics.jsonl, and
-  // returns if the run goes on without the step's update. Error if it is to end, or if the weights themselves are not finite;
-  // before it, and only for weights that are finite, `save_weights` runs: they are those from
-  // before the step.
+  // returns if the run goes on without the step's update. Error if it is to end, or if the weights
+  // themselves are not finite; before it, and only for weights that are finite, `save_weights`
+  // runs: they are those from before the step.
   void react(const NonFiniteStep& step, Reporter& reporter,
              const std::function<void()>& save_weights);
 

@@ -99,7 +99,8 @@ class Trainer {
   Trainer(const Config& config, const StopSignals& signals, comm::World& world, Account* account,
           RunFolder::Existing existing);
 
-  // Trains until the last step or a signal, and writes the weights, after a failure too. Collective.
+  // Trains until the last step or a signal, and writes the weights, after a failure too.
+  // Collective.
   void run();
 
  private:
@@ -255,13 +256,12 @@ std::int64_t Trainer::sum(std::int64_t value) {
 }
 
 void Trainer::train_all() {
-  reporter_.line(
-      fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
-                  "{} ranks x {} threads",
-                  config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
-                  datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
-                  name_of(current_context().isa()), world_.size(),
-                  current_context().pool().threads()));
+  reporter_.line(fmt::format(
+      "{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
+      "{} ranks x {} threads",
+      config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
+      datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
+      name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
   reporter_.line(
       fmt::format("rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
                   "{:.4g} MFLOP: {}",
@@ -356,10 +356,9 @@ void Trainer::validation_loss(std::int64_t step) {
   if (datasets_.validation.empty()) {
     return;
   }
-  const LossTotals totals =
-      evaluate(*model_, datasets_.validation,
-               {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches},
-               world_.control());
+  const LossTotals totals = evaluate(
+      *model_, datasets_.validation,
+      {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches}, world_.control());
   if (totals.num_targets == 0) {
     reporter_.warning(fmt::format(
         "validation behind step {} of {} has no target: each of its tokens ends a document",
@@ -422,8 +421,6 @@ void Trainer::finish(int signal) {
 }
 
 void check_num_ranks(const Config& config, int num_ranks) {
-  check<ConfigError>(num_ranks >= 1 && num_ranks <= kMaxThreadRanks,
-                     "--threads-as-ranks: must be 1 to {}, got {}", kMaxThreadRanks, num_ranks);
   const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
   check<ConfigError>(num_ranks <= num_micro_batches,
                      "--threads-as-ranks: {} ranks need as many micro-batches, but a step has {} "

@@ -7,11 +7,9 @@ namespace fsdptrain::tools {
 
 struct TrainOptions {
   RunFolder::Existing existing = RunFolder::Existing::Refuse;
-  // Threads of this process that train together, run.threads divided among them.
+  // Threads of this process that train together, run.threads divided among them; at least 1.
   int num_ranks = 1;
 };
-
-inline constexpr int kMaxThreadRanks = 64;
 
 // Trains by the configuration and fills the run's folder (docs/formats.md). Returns the exit code:
 // Done, or Signalled + n when SIGINT or SIGTERM ended it after the step or validation under way,
