@@ -29,6 +29,8 @@ Channel::~Channel() {
     link_->report_failure(fmt::format("it left with {} not waited for",
                                       to_string(open_.front()->exchanges.front().frame())));
   }
+  // Before the tensors of open operations, which it may still read.
+  link_.reset();
 }
 
 Meeting Channel::meet(int peer) {

@@ -24,6 +24,8 @@ using testing::Backend;
 constexpr DType kDTypes[] = {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16,
                              DType::Int64,   DType::Int32,   DType::UInt16,   DType::UInt8};
 constexpr std::int64_t kSizes[] = {0, 1, 2, 3, 7, 31, 127, 1021, 4093};
+// Every message of gloo takes several threads: fewer sizes, some of which travel with their offer.
+constexpr std::int64_t kGlooSizes[] = {0, 1, 31, 1021};
 
 // What sums of T are computed in.
 template <class T>
@@ -346,7 +348,11 @@ TEST_SUITE("comm/collectives") {
       CAPTURE(testing::name_of(backend));
       for (const int num_ranks : {1, 2, 3, 4, 5, 7}) {
         CAPTURE(num_ranks);
-        check_all(backend, num_ranks, kSizes);
+        if (backend != Backend::Gloo) {
+          check_all(backend, num_ranks, kSizes);
+        } else if (num_ranks <= 4) {
+          check_all(backend, num_ranks, kGlooSizes);
+        }
       }
     }
   }

@@ -8,19 +8,28 @@
 #include "comm/shm/connect.h"
 #include "comm/shm/segment.h"
 #include "comm/threads/run_ranks.h"
+#include "tests/support/map_rendezvous.h"
 
 namespace fsdptrain::testing {
 
 // Ways for ranks that are threads of the test to reach each other.
-enum class Backend { Threads, Shm };
+enum class Backend { Threads, Shm, Gloo };
 
 inline const std::vector<Backend>& all_backends() {
-  static const std::vector<Backend> all{Backend::Threads, Backend::Shm};
+  static const std::vector<Backend> all{Backend::Threads, Backend::Shm, Backend::Gloo};
   return all;
 }
 
 inline std::string name_of(Backend backend) {
-  return backend == Backend::Threads ? "threads" : "shm";
+  switch (backend) {
+    case Backend::Threads:
+      return "threads";
+    case Backend::Shm:
+      return "shm";
+    case Backend::Gloo:
+      return "gloo";
+  }
+  return "";
 }
 
 inline comm::ThreadRanks thread_ranks(Backend backend, int num_ranks,
@@ -31,6 +40,11 @@ inline comm::ThreadRanks thread_ranks(Backend backend, int num_ranks,
     const auto segment = std::make_shared<const comm::Segment>(descriptor);
     ::close(descriptor);
     ranks.connect = [segment](int rank) { return comm::connect(segment, rank, false); };
+  }
+  if (backend == Backend::Gloo) {
+    ranks.connect = [network = loopback(), num_ranks](int rank) {
+      return comm::connect(network, rank, num_ranks);
+    };
   }
   return ranks;
 }

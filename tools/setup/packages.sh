@@ -18,6 +18,7 @@ libcli11-dev         build  CLI11: command lines
 libtomlplusplus-dev  build  toml++: configuration files
 nlohmann-json3-dev   build  JSON: metrics and file headers
 libsimdjson-dev      build  simdjson: texts in JSONL
+libgloo-dev          build  gloo: bytes between hosts
 libxxhash-dev        build  xxHash: fingerprints of data
 libssl-dev           build  libcrypto of OpenSSL: who may talk to the rendezvous store
 bible-kjv            build  the King James Bible: the text that quickstart trains on

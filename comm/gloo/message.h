@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "comm/frame.h"
+#include "comm/link.h"
+
+namespace fsdptrain::comm {
+
+// What two ranks tell each other over gloo, in order. It travels as its bytes between processes of
+// one build.
+struct Message {
+  enum class Kind : std::uint8_t {
+    // `frame` of operation `sequence`.
+    Post,
+    // `nbytes` can be requested; few ones are in `bytes`.
+    Offer,
+    // Send chunk `chunk`; its receive is posted.
+    Request,
+    // Chunk `chunk` has been sent before this.
+    Arrived,
+    // The sender reads nothing more of it.
+    Finish,
+    // Answer with a Position.
+    Ask,
+    // `progress`, `frame`, `waits_for`, and `age` nanoseconds since then.
+    Position,
+    // `bytes` has the next `chunk` bytes of a text of `nbytes` that ends the world.
+    Failure,
+    // The last one; the peer answers Seen.
+    Leave,
+    Seen,
+  };
+  static constexpr std::size_t kBytes = 512;
+
+  Kind kind = Kind::Post;
+  Progress progress = Progress::Idle;
+  std::int32_t phase = 0;
+  std::int32_t waits_for = -1;
+  std::uint64_t sequence = 0;
+  std::uint64_t chunk = 0;
+  std::uint64_t nbytes = 0;
+  std::int64_t age = 0;
+  Frame frame;
+  std::array<std::byte, kBytes> bytes{};
+};
+static_assert(std::is_trivially_copyable_v<Message>);
+
+}  // namespace fsdptrain::comm
