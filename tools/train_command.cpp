@@ -26,7 +26,7 @@ half written.
 With --threads-as-ranks N, N threads of this process train as N ranks: each has a copy of
 the model and computes every N-th micro-batch of a step, and gradients are added up by the
 collectives of comm/. Losses are the same up to rounding. It is there to see and test training
-on several ranks on one machine; one rank with all threads is faster and takes less memory.
+on several ranks on one machine; one rank with all threads takes a fraction of the memory.
 
 Examples:
   fsdptrain data prepare --text books/ --output books.bin

@@ -11,7 +11,8 @@
 namespace fsdptrain::comm {
 namespace {
 
-constexpr std::uint64_t kPayloadSlot = 1;
+// Messages have slot 0.
+constexpr std::uint64_t kFirstPayloadSlot = 1;
 // A chunk is read while the next ones arrive.
 constexpr std::size_t kChunksAhead = 3;
 constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
@@ -36,6 +37,12 @@ Message message_of(Message::Kind kind, const Meeting& meeting = {}, int phase = 
   message.sequence = meeting.sequence;
   message.phase = phase;
   return message;
+}
+
+// Of its own for every transfer that is under way between two ranks.
+std::uint64_t payload_slot(const Meeting& meeting, int phase) {
+  return kFirstPayloadSlot + 2 * (meeting.sequence % (2 * Link::kMaxOpen)) +
+         static_cast<std::uint64_t>(phase);
 }
 
 std::size_t index_of(int phase) {
@@ -69,6 +76,7 @@ GlooLink::~GlooLink() {
   for (const auto& peer : peers_) {
     if (peer) {
       peer->wire->stop();
+      peer->intake.stop();
     }
   }
   mesh_->close();
@@ -132,9 +140,11 @@ void GlooLink::offer(std::span<const Meeting> readers, int phase,
     region = std::make_shared<Region>(*mesh_, bytes);
   }
   for (const Meeting& meeting : readers) {
-    {
+    if (region) {
+      // Before the message: the receives that it allows find the sends, and in their order.
+      send_chunks(meeting, phase, *region, bytes.size());
       const std::lock_guard lock(mutex_);
-      mine(meeting).phases[index_of(phase)] = {bytes.size(), region};
+      mine(meeting).phases[index_of(phase)] = region;
     }
     message.sequence = meeting.sequence;
     peer(meeting.peer).wire->send(message);
@@ -164,23 +174,32 @@ std::span<const std::byte> GlooLink::peek(const Meeting& meeting, int phase, std
   if (chunk >= num_arrived) {
     return {};
   }
-  for (; incoming.num_taken < num_arrived; ++incoming.num_taken) {
-    // It has ended: the message says so.
-    incoming.requested[incoming.num_taken - incoming.num_read].region->wait_received();
-  }
   const std::size_t in_chunk = offset % chunk_bytes_;
   const Landing& landing = incoming.requested[chunk - incoming.num_read];
   return {landing.storage->data() + in_chunk, std::min(limit, chunk_bytes_ - in_chunk)};
 }
 
+void GlooLink::send_chunks(const Meeting& meeting, int phase, Region& region,
+                           std::size_t nbytes) const {
+  for (std::size_t begin = 0; begin < nbytes; begin += chunk_bytes_) {
+    region.send(meeting.peer, payload_slot(meeting, phase), begin,
+                std::min(chunk_bytes_, nbytes - begin));
+  }
+}
+
 void GlooLink::request_ahead(const Meeting& meeting, int phase, Incoming& incoming) {
   while (incoming.requested.size() < kChunksAhead &&
          incoming.num_read + incoming.requested.size() < num_chunks(incoming.nbytes)) {
-    Message request = message_of(Message::Kind::Request, meeting, phase);
-    request.chunk = incoming.num_read + incoming.requested.size();
     incoming.requested.push_back(take_landing());
-    incoming.requested.back().region->receive(meeting.peer, kPayloadSlot, 0, chunk_bytes_);
-    peer(meeting.peer).wire->send(request);
+    Region& region = *incoming.requested.back().region;
+    region.receive(meeting.peer, payload_slot(meeting, phase), 0, chunk_bytes_);
+    peer(meeting.peer).intake.expect(region, [this, &incoming] {
+      {
+        const std::lock_guard lock(mutex_);
+        ++incoming.num_arrived;
+      }
+      ring();
+    });
   }
 }
 
@@ -258,11 +277,11 @@ void GlooLink::report_failure(std::string_view text) noexcept {
     Message message = message_of(Message::Kind::Failure);
     message.nbytes = text.size();
     do {
-      message.chunk = std::min(text.size(), Message::kBytes);
-      std::ranges::copy(std::as_bytes(std::span(text)).first(message.chunk),
+      message.num_bytes = std::min(text.size(), Message::kBytes);
+      std::ranges::copy(std::as_bytes(std::span(text)).first(message.num_bytes),
                         message.bytes.begin());
       tell_all(message);
-      text.remove_prefix(message.chunk);
+      text.remove_prefix(message.num_bytes);
     } while (!text.empty());
   } catch (const std::exception&) {
     // The peers see that this rank leaves.
@@ -357,20 +376,12 @@ void GlooLink::check_message(int rank, const Message& message) {
       fits = fits && peer.theirs[place].posted == posted &&
              !peer.theirs[place].phases[index_of(message.phase)].is_offered;
       break;
-    case Message::Kind::Arrived:
-      fits = fits && peer.theirs[place].posted == posted &&
-             peer.theirs[place].phases[index_of(message.phase)].num_arrived == message.chunk;
-      break;
-    case Message::Kind::Request:
-      fits = fits && peer.mine[place].posted == posted &&
-             message.chunk < num_chunks(peer.mine[place].phases[index_of(message.phase)].nbytes);
-      break;
     case Message::Kind::Finish:
       fits = peer.mine[place].posted == posted;
       break;
     case Message::Kind::Failure:
-      fits = message.nbytes <= kMaxFailureBytes && message.chunk <= Message::kBytes &&
-             peer.failure.size() + message.chunk <= message.nbytes;
+      fits = message.nbytes <= kMaxFailureBytes && message.num_bytes <= Message::kBytes &&
+             peer.failure.size() + message.num_bytes <= message.nbytes;
       break;
     case Message::Kind::Ask:
     case Message::Kind::Position:
@@ -380,9 +391,9 @@ void GlooLink::check_message(int rank, const Message& message) {
   }
   check<ProtocolError>(fits,
                        "rank {} sent what fits nothing here (kind {}, operation {}, phase {}, "
-                       "chunk {}): all ranks must run the same build",
+                       "{} bytes): all ranks must run the same build",
                        rank, static_cast<int>(message.kind), message.sequence, message.phase,
-                       message.chunk);
+                       message.num_bytes);
 }
 
 void GlooLink::dispatch(int rank, const Message& message) {
@@ -402,13 +413,6 @@ void GlooLink::dispatch(int rank, const Message& message) {
       incoming.bytes = message.bytes;
       break;
     }
-    case Message::Kind::Request:
-      lock.unlock();
-      send_chunk(rank, message);
-      return;
-    case Message::Kind::Arrived:
-      ++peer.theirs[place].phases[index_of(message.phase)].num_arrived;
-      break;
     case Message::Kind::Finish:
       peer.mine[place].finished = message.sequence + 1;
       break;
@@ -423,7 +427,7 @@ void GlooLink::dispatch(int rank, const Message& message) {
       break;
     case Message::Kind::Failure: {
       const auto* text = reinterpret_cast<const char*>(message.bytes.data());
-      peer.failure.append(text, message.chunk);
+      peer.failure.append(text, message.num_bytes);
       if (peer.failure.size() == message.nbytes && !failure_) {
         failure_ = fmt::format("rank {} failed: {}", rank, peer.failure);
       }
@@ -442,25 +446,6 @@ void GlooLink::dispatch(int rank, const Message& message) {
     lock.unlock();
   }
   ring();
-}
-
-void GlooLink::send_chunk(int rank, const Message& request) {
-  Outgoing outgoing;
-  {
-    const std::lock_guard lock(mutex_);
-    // What this rank has is no longer of use, and may be gone.
-    if (failure_) {
-      return;
-    }
-    outgoing = peer(rank).mine[request.sequence % kPlaces].phases[index_of(request.phase)];
-  }
-  const std::size_t begin = request.chunk * chunk_bytes_;
-  const std::size_t nbytes = std::min<std::size_t>(chunk_bytes_, outgoing.nbytes - begin);
-  // The receive is posted, so that the bytes are on their way before the message is.
-  outgoing.region->send(rank, kPayloadSlot, begin, nbytes);
-  Message arrived = request;
-  arrived.kind = Message::Kind::Arrived;
-  peer(rank).wire->send(arrived);
 }
 
 void GlooLink::answer(int rank) {

@@ -12,15 +12,17 @@
 #include <string>
 #include <vector>
 
+#include "comm/gloo/intake.h"
 #include "comm/gloo/mesh.h"
 #include "comm/gloo/wire.h"
 #include "comm/link.h"
 
 namespace fsdptrain::comm {
 
-// The link of ranks on several hosts, over TCP. Few bytes travel with their offer; more are
-// requested in chunks once the frames fit, so that nothing moves for operations that do not, and a
-// rank sends what it offers also while it computes. A thread per peer takes its messages.
+// The link of ranks on several hosts, over TCP. Few bytes travel with their offer. More are sent in
+// chunks when their receives are posted, which is once the frames fit: nothing moves for operations
+// that do not, and gloo's thread sends what is offered while the rank computes. Two threads per
+// peer take its messages and wait for its chunks.
 //
 // What others do is known from what they say: position() of a rank asks it, waits at most 100 ms,
 // and is empty if it has never answered. A rank that has stopped is Here until the operation's
@@ -80,14 +82,6 @@ class GlooLink final : public Link {
     // By the thread of the link only. Chunks that were read, and those requested after them.
     std::uint64_t num_read = 0;
     std::deque<Landing> requested = {};
-    // Of the arrived ones, those whose receive was waited for.
-    std::uint64_t num_taken = 0;
-  };
-
-  // What this rank offers a peer in one phase.
-  struct Outgoing {
-    std::uint64_t nbytes = 0;
-    std::shared_ptr<Region> region;
   };
 
   // One operation with a peer, by what each has posted.
@@ -100,11 +94,13 @@ class GlooLink final : public Link {
   struct Mine {
     std::uint64_t posted = 0;
     std::uint64_t finished = 0;
-    std::array<Outgoing, kPhases> phases;
+    // What it offers, until the peer has finished; null where the message had it.
+    std::array<std::shared_ptr<Region>, kPhases> phases;
   };
 
   struct Peer {
     std::unique_ptr<Wire> wire;
+    Intake intake;
     std::array<Theirs, kPlaces> theirs;
     std::array<Mine, kPlaces> mine;
     std::uint64_t num_posted = 0;
@@ -122,13 +118,13 @@ class GlooLink final : public Link {
   // What has not been read of the phase, for the thread of the link.
   Incoming& incoming(const Meeting& meeting, int phase);
   std::uint64_t num_chunks(std::uint64_t nbytes) const;
+  void send_chunks(const Meeting& meeting, int phase, Region& region, std::size_t nbytes) const;
   void request_ahead(const Meeting& meeting, int phase, Incoming& incoming);
   Landing take_landing();
 
   // On the thread of the peer's wire.
   void receive(int rank, const Message& message);
   void dispatch(int rank, const Message& message);
-  void send_chunk(int rank, const Message& request);
   void answer(int rank);
   void close(int rank);
   // Whether that is an operation under way, and a phase.

@@ -16,19 +16,15 @@ struct Message {
   enum class Kind : std::uint8_t {
     // `frame` of operation `sequence`.
     Post,
-    // `nbytes` can be requested; few ones are in `bytes`.
+    // `nbytes` are there: few are in `bytes`, more are sent to what is posted for them.
     Offer,
-    // Send chunk `chunk`; its receive is posted.
-    Request,
-    // Chunk `chunk` has been sent before this.
-    Arrived,
     // The sender reads nothing more of it.
     Finish,
     // Answer with a Position.
     Ask,
     // `progress`, `frame`, `waits_for`, and `age` nanoseconds since then.
     Position,
-    // `bytes` has the next `chunk` bytes of a text of `nbytes` that ends the world.
+    // `bytes` has the next `num_bytes` of a text of `nbytes` that ends the world.
     Failure,
     // The last one; the peer answers Seen.
     Leave,
@@ -41,8 +37,8 @@ struct Message {
   std::int32_t phase = 0;
   std::int32_t waits_for = -1;
   std::uint64_t sequence = 0;
-  std::uint64_t chunk = 0;
   std::uint64_t nbytes = 0;
+  std::uint64_t num_bytes = 0;
   std::int64_t age = 0;
   Frame frame;
   std::array<std::byte, kBytes> bytes{};

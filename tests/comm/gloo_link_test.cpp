@@ -266,14 +266,15 @@ TEST_SUITE("comm/gloo_link") {
     message.kind = Message::Kind::Post;
     message.sequence = 5;
     CHECK(contains(refusal(message), "operation 5"));
-    message.kind = Message::Kind::Request;
     message.sequence = 0;
-    message.chunk = 3;
-    CHECK(contains(refusal(message), "rank 1 sent what fits nothing here"));
+    for (const auto kind : {Message::Kind::Offer, Message::Kind::Finish}) {
+      message.kind = kind;
+      CHECK(contains(refusal(message), "rank 1 sent what fits nothing here"));
+    }
     message.kind = Message::Kind::Failure;
-    message.chunk = Message::kBytes + 1;
+    message.num_bytes = Message::kBytes + 1;
     message.nbytes = 4096;
-    CHECK(contains(refusal(message), "chunk 513"));
+    CHECK(contains(refusal(message), "513 bytes"));
   }
 
   TEST_CASE("a rank that does not come is named") {

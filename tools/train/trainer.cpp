@@ -222,10 +222,6 @@ void Trainer::open_account(RunFolder::Existing existing) {
 void Trainer::run() {
   try {
     train_all();
-  } catch (const PathError& error) {
-    rescue_weights();
-    // Files could be made in the folder when the run began: it is no mistake of the user's.
-    throw IoError(error.what());
   } catch (const std::exception&) {
     rescue_weights();
     throw;
@@ -485,6 +481,14 @@ int train(const Config& config, const TrainOptions& options) {
           .run();
     });
     return end_run(account);
+  } catch (const PathError& error) {
+    if (!account.folder) {
+      throw;
+    }
+    // Files could be made in the folder when the run began: it is no mistake of the user's.
+    const IoError failure(error.what());
+    note_failure(account, failure);
+    throw failure;
   } catch (const std::exception& error) {
     note_failure(account, error);
     throw;
