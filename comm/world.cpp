@@ -11,6 +11,10 @@
 namespace fsdptrain::comm {
 namespace {
 
+// Of a ring that nobody keeps after the process: the last operations are enough for its own errors,
+// and limits on the size of files count its memory.
+constexpr std::uint32_t kOwnFlightCapacity = 128;
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
