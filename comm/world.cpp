@@ -27,7 +27,8 @@ World::World(Links links, Options options, std::optional<FlightMemory> flight)
     : options_(std::move(options)),
       ring_(flight ? std::move(*flight)
                    : FlightMemory::create(
-                         {.rank = links.training->rank(), .world_size = links.training->size()}),
+                         {.rank = links.training->rank(), .world_size = links.training->size()},
+                         {.capacity = kOwnFlightCapacity}),
             options_.clock != nullptr ? *options_.clock : monotonic_clock()),
       channel_(std::move(links.training), {options_.delay, options_.clock, &ring_}),
       control_channel_(std::move(links.control), {options_.delay, options_.clock, &ring_}) {
