@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "comm/collective_record.h"
 #include "comm/error.h"
 #include "comm/whereabouts.h"
 
@@ -20,7 +21,8 @@ Channel::Channel(std::unique_ptr<Link> link, Options options)
     : link_(std::move(link)),
       options_(std::move(options)),
       clock_(options_.clock != nullptr ? options_.clock : &monotonic_clock()),
-      sequences_(static_cast<std::size_t>(link_->size())) {}
+      sequences_(static_cast<std::size_t>(link_->size())),
+      waits_(static_cast<std::size_t>(link_->size())) {}
 
 Channel::~Channel() {
   if (!open_.empty() && !failure_) {
@@ -44,6 +46,7 @@ void Channel::check_usable() {
                      "so that all ranks issue them in one order",
                      link_->rank());
   if (failure_) {
+    report();
     std::rethrow_exception(failure_);
   }
   link_->check_failure();
@@ -65,12 +68,16 @@ void Channel::make_room(std::size_t num_exchanges) {
 
 Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
   make_room(exchanges.size());
-  open_.push_back(std::make_shared<Batch>(Batch{std::move(exchanges), timeout}));
+  open_.push_back(
+      std::make_shared<Batch>(Batch{.exchanges = std::move(exchanges), .timeout = timeout}));
   const std::shared_ptr<Batch> batch = open_.back();
   try {
     for (Exchange& exchange : batch->exchanges) {
       if (options_.delay) {
         options_.delay();
+      }
+      if (options_.ring != nullptr) {
+        batch->records.push_back(options_.ring->begin(record_of(exchange)));
       }
       exchange.post();
       show(Progress::Posted, exchange);
@@ -89,10 +96,13 @@ void Channel::wait(const Batch& batch) {
   while (!batch.is_done) {
     const std::shared_ptr<Batch> first = open_.front();
     try {
+      note(*first, &FlightRing::started);
       run(*first);
     } catch (...) {
+      note(*first, &FlightRing::failed);
       fail_all();
     }
+    note(*first, &FlightRing::completed);
     first->is_done = true;
     first->exchanges.clear();
     open_.pop_front();
@@ -138,9 +148,32 @@ void Channel::run(Batch& batch) {
       waited_for = late->waits_for();
       show(Progress::Waiting, *late);
     }
-    link_->rest(changes, std::min(kLongestRest, deadline.left()));
+    rest(batch, static_cast<std::size_t>(late - batch.exchanges.begin()), changes,
+         std::min(kLongestRest, deadline.left()));
   }
   show(Progress::Idle, batch.exchanges.back());
+}
+
+void Channel::rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit) {
+  const int rank = batch.exchanges[late].waits_for();
+  const Nanoseconds begin = clock_->now();
+  link_->rest(changes, limit);
+  if (rank < 0) {
+    return;
+  }
+  const Nanoseconds time = clock_->now() - begin;
+  waits_[static_cast<std::size_t>(rank)] += time;
+  batch.waited = rank == batch.waited_for ? batch.waited + time : time;
+  batch.waited_for = rank;
+  if (options_.ring != nullptr) {
+    options_.ring->waited(batch.records[late], rank, batch.waited);
+  }
+}
+
+void Channel::note(const Batch& batch, void (FlightRing::*event)(std::uint64_t number)) const {
+  for (const std::uint64_t record : batch.records) {
+    (options_.ring->*event)(record);
+  }
 }
 
 void Channel::show(Progress progress, const Exchange& exchange) {
@@ -155,26 +188,32 @@ void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
 
 void Channel::fail_all() {
   failure_ = std::current_exception();
+  report();
+  throw;
+}
+
+void Channel::report() const noexcept {
   try {
-    throw;
+    std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
     link_->report_failure(error.what());
   } catch (...) {
     link_->report_failure("an exception of no known type");
   }
-  throw;
 }
 
 void Channel::drop(const Batch& batch) noexcept {
   if (batch.is_done || failure_) {
     return;
   }
-  const std::string what = fmt::format(
-      "rank {}: the Work of {} was dropped without a wait; the other ranks would wait "
-      "for it forever",
-      link_->rank(), to_string(batch.exchanges.front().frame()));
-  failure_ = std::make_exception_ptr(MisuseError(what));
-  link_->report_failure(what);
+  failure_ = std::make_exception_ptr(
+      MisuseError(fmt::format("rank {}: the Work of {} was dropped without a wait; the other ranks "
+                              "would wait for it forever",
+                              link_->rank(), to_string(batch.exchanges.front().frame()))));
+  // Where an exception drops it, that is what the others should hear.
+  if (std::uncaught_exceptions() == 0) {
+    report();
+  }
 }
 
 void Channel::abort(const std::string& reason) noexcept {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/clock.h"
 #include "comm/exchange.h"
+#include "comm/flight_ring.h"
 #include "comm/link.h"
 #include "comm/work.h"
 
@@ -20,9 +22,13 @@ namespace fsdptrain::comm {
 // Operations that were issued together.
 struct Batch {
   std::vector<Exchange> exchanges;
+  // Of each of them in the flight ring.
+  std::vector<std::uint64_t> records = {};
   Nanoseconds timeout{};
-  // Set by Channel.
   bool is_done = false;
+  // Whom it waits for, or waited for last, and for how long in one go.
+  int waited_for = -1;
+  Nanoseconds waited{};
 };
 
 // The one order in which a rank issues operations on a link, over all groups. They are posted at
@@ -36,7 +42,10 @@ class Channel {
   struct Options {
     // For tests: called before every step that others can see.
     std::function<void()> delay = {};
+    // Null: the monotonic one. It outlives the channel, as the ring does.
     const Clock* clock = nullptr;
+    // Where operations are noted, of the same thread.
+    FlightRing* ring = nullptr;
   };
 
   Channel(std::unique_ptr<Link> link, Options options);
@@ -53,6 +62,8 @@ class Channel {
   Work issue(std::vector<Exchange> exchanges, Nanoseconds timeout);
   // Throws what is wrong with the channel, or with the calling thread.
   void check_usable();
+  // How long this rank has waited for each rank of the world.
+  std::span<const Nanoseconds> waits() const { return waits_; }
   // Ends the use of the channel on all ranks.
   void abort(const std::string& reason) noexcept;
 
@@ -70,12 +81,18 @@ class Channel {
   [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);
   // Remembers the exception under way and tells the others, then rethrows.
   [[noreturn]] void fail_all();
+  // Tells the others what broke the channel.
+  void report() const noexcept;
   void show(Progress progress, const Exchange& exchange);
+  // Rests until something changes; the time is what the exchange waited for its late peer.
+  void rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit);
+  void note(const Batch& batch, void (FlightRing::*event)(std::uint64_t number)) const;
 
   std::unique_ptr<Link> link_;
   Options options_;
   const Clock* clock_;
   std::vector<std::uint64_t> sequences_;
+  std::vector<Nanoseconds> waits_;
   std::deque<std::shared_ptr<Batch>> open_;
   std::optional<std::thread::id> thread_;
   // What broke the channel; null while it works.

@@ -41,8 +41,9 @@ Exchange::Exchange(Link& link, std::shared_ptr<const Members> members, Operation
       members_(std::move(members)),
       operation_(std::move(operation)),
       frame_(frame),
+      meetings_(std::move(meetings)),
       phases_(plan_transfer(operation_, members_->member())) {
-  for (const Meeting& meeting : meetings) {
+  for (const Meeting& meeting : meetings_) {
     const auto found = std::ranges::find(members_->ranks, meeting.peer);
     peers_.push_back(
         {.meeting = meeting, .index = static_cast<int>(found - members_->ranks.begin())});
@@ -65,6 +66,7 @@ bool Exchange::advance() {
   if (is_done_) {
     return false;
   }
+  check_bytes();
   waits_for_ = -1;
   bool moved = verify_frames();
   moved = read_phase() || moved;
@@ -72,6 +74,15 @@ bool Exchange::advance() {
     moved = end_phase() || moved;
   }
   return moved;
+}
+
+void Exchange::check_bytes() const {
+  for (const Tensor* tensor : {&operation_.input, &operation_.output}) {
+    if (tensor->defined()) {
+      // Fails, and names the tensor, where they were released since the call.
+      tensor->bytes();
+    }
+  }
 }
 
 bool Exchange::verify_frames() {
@@ -95,10 +106,8 @@ bool Exchange::verify(Peer& peer) {
   mine.pair_sequence = peer.meeting.sequence;
   mine.num_outgoing = phases_.front().exports[index].numel;
   mine.num_incoming = phases_.front().imports[index].numel;
-  const auto differs = difference(mine, link_.rank(), *theirs, peer.meeting.peer);
-  check<MismatchError>(!differs, "rank {} is in {}, rank {} in {}: {}", link_.rank(),
-                       to_string(mine), peer.meeting.peer, to_string(*theirs),
-                       differs.value_or(""));
+  const auto differs = difference({link_.rank(), mine}, {peer.meeting.peer, *theirs});
+  check<MismatchError>(!differs, "{}", differs.value_or(""));
   peer.is_verified = true;
   return true;
 }
@@ -183,8 +192,7 @@ bool Exchange::copy_from(Peer& peer) {
   const std::size_t nbytes = nbytes_of(range);
   const auto caching =
       nbytes >= kStreamedBytes ? kernels::Caching::Stream : kernels::Caching::Normal;
-  const std::span<const std::byte> from =
-      link_.peek(peer.meeting, static_cast<int>(phase_), peer.position, nbytes - peer.position);
+  const std::span<const std::byte> from = next_bytes(peer);
   if (from.empty()) {
     waits_for_ = peer.meeting.peer;
     return false;
@@ -216,7 +224,7 @@ bool Exchange::combine_parts() {
     if (!peer.is_verified) {
       return false;
     }
-    const auto from = link_.peek(peer.meeting, static_cast<int>(phase_), position, nbytes);
+    const std::span<const std::byte> from = next_bytes(peer);
     // Parts of elements never come alone: slots hold whole ones.
     if (from.empty()) {
       waits_for_ = peer.meeting.peer;
@@ -269,22 +277,33 @@ bool Exchange::end_phase() {
 }
 
 std::vector<int> Exchange::missing() const {
-  std::vector<int> missing;
-  for (const Peer& peer : peers_) {
-    if (!peer.is_verified) {
-      missing.push_back(peer.meeting.peer);
+  const auto peers_that = [this](auto condition) {
+    std::vector<int> ranks;
+    for (const Peer& peer : peers_) {
+      if (condition(peer)) {
+        ranks.push_back(peer.meeting.peer);
+      }
     }
+    return ranks;
+  };
+  // Nobody reads before all have said what they do, and nobody combines before all parts are there.
+  std::vector<int> ranks = peers_that([](const Peer& peer) { return !peer.is_verified; });
+  if (ranks.empty() && !is_read_) {
+    ranks =
+        peers_that([this](const Peer& peer) { return !peer.is_read && next_bytes(peer).empty(); });
   }
-  if (!missing.empty()) {
-    // The parts of the others may wait for these.
-    return missing;
-  }
-  for (const Peer& peer : peers_) {
-    if (!peer.is_read || (is_read_ && !link_.finished(peer.meeting))) {
-      missing.push_back(peer.meeting.peer);
-    }
-  }
-  return missing;
+  return ranks.empty()
+             ? peers_that([this](const Peer& peer) { return !link_.finished(peer.meeting); })
+             : ranks;
+}
+
+std::span<const std::byte> Exchange::next_bytes(const Peer& peer) const {
+  const Phase& phase = phases_[phase_];
+  const std::size_t element = size_of(operation_.output.dtype());
+  const std::size_t position =
+      phase.reduces ? static_cast<std::size_t>(combined_) * element : peer.position;
+  const std::size_t nbytes = nbytes_of(phase.imports[static_cast<std::size_t>(peer.index)]);
+  return link_.peek(peer.meeting, static_cast<int>(phase_), position, nbytes - position);
 }
 
 std::size_t Exchange::nbytes_of(const Range& range) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/link.h"
@@ -36,9 +37,11 @@ class Exchange {
 
   const Operation& operation() const { return operation_; }
   const Frame& frame() const { return frame_; }
+  const Members& members() const { return *members_; }
+  const std::vector<Meeting>& meetings() const { return meetings_; }
   // The world rank whose part is missing now; -1 when none is.
   int waits_for() const { return waits_for_; }
-  // All world ranks whose part is missing now.
+  // All world ranks that have not done their part.
   std::vector<int> missing() const;
 
  private:
@@ -51,6 +54,7 @@ class Exchange {
     std::size_t position = 0;
   };
 
+  void check_bytes() const;
   bool verify_frames();
   bool verify(Peer& peer);
   void offer_phase();
@@ -59,6 +63,8 @@ class Exchange {
   bool combine_parts();
   void copy_own();
   void begin_phase(std::size_t phase);
+  // What can be read of a peer next.
+  std::span<const std::byte> next_bytes(const Peer& peer) const;
   bool is_phase_read() const;
   bool end_phase();
   std::size_t nbytes_of(const Range& range) const;
@@ -67,6 +73,7 @@ class Exchange {
   std::shared_ptr<const Members> members_;
   Operation operation_;
   Frame frame_;
+  std::vector<Meeting> meetings_;
   std::vector<Peer> peers_;
   std::vector<Phase> phases_;
   std::size_t phase_ = 0;

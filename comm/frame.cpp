@@ -32,26 +32,21 @@ bool ops_meet(Op mine, Op theirs) {
 // Collects "aspect: a on rank 0, b on rank 1".
 class Differences {
  public:
-  Differences(int my_rank, int their_rank) : my_rank_(my_rank), their_rank_(their_rank) {}
+  Differences(int low, int high) : low_(low), high_(high) {}
 
   template <class T>
-  void add(bool differs, std::string_view aspect, const T& mine, const T& theirs) {
+  void add(bool differs, std::string_view aspect, const T& of_low, const T& of_high) {
     if (differs) {
-      found_.push_back(fmt::format("{}: {} on rank {}, {} on rank {}", aspect, mine, my_rank_,
-                                   theirs, their_rank_));
+      found_.push_back(
+          fmt::format("{}: {} on rank {}, {} on rank {}", aspect, of_low, low_, of_high, high_));
     }
   }
 
-  std::optional<std::string> text() const {
-    if (found_.empty()) {
-      return std::nullopt;
-    }
-    return fmt::format("{}", fmt::join(found_, "; "));
-  }
+  const std::vector<std::string>& found() const { return found_; }
 
  private:
-  int my_rank_;
-  int their_rank_;
+  int low_;
+  int high_;
   std::vector<std::string> found_;
 };
 
@@ -116,32 +111,34 @@ std::string to_string(const Frame& frame) {
                      frame.note[0] == '\0' ? "" : ", ", frame.note.data());
 }
 
-std::optional<std::string> difference(const Frame& mine, int my_rank, const Frame& theirs,
-                                      int their_rank) {
-  Differences all(my_rank, their_rank);
-  all.add(mine.group_hash != theirs.group_hash, "group", mine.group_name.view(),
-          theirs.group_name.view());
-  all.add(!ops_meet(mine.op, theirs.op), "op", name_of(mine.op), name_of(theirs.op));
-  all.add(mine.group_sequence != theirs.group_sequence, "sequence in the group",
-          mine.group_sequence, theirs.group_sequence);
-  all.add(mine.dtype != theirs.dtype, "dtype", fsdptrain::name_of(mine.dtype),
-          fsdptrain::name_of(theirs.dtype));
-  all.add(mine.dims != theirs.dims || mine.sizes != theirs.sizes, "shape", sizes_of(mine),
-          sizes_of(theirs));
-  if (ops_meet(mine.op, theirs.op)) {
-    all.add(mine.num_incoming != theirs.num_outgoing, "count", mine.num_incoming,
-            theirs.num_outgoing);
-    all.add(mine.num_outgoing != theirs.num_incoming, "count", mine.num_outgoing,
-            theirs.num_incoming);
+std::optional<std::string> difference(const Posted& mine, const Posted& theirs) {
+  const bool is_low = mine.rank < theirs.rank;
+  const auto& [low_rank, low] = is_low ? mine : theirs;
+  const auto& [high_rank, high] = is_low ? theirs : mine;
+  Differences all(low_rank, high_rank);
+  all.add(low.group_hash != high.group_hash, "group", low.group_name.view(),
+          high.group_name.view());
+  all.add(!ops_meet(low.op, high.op), "op", name_of(low.op), name_of(high.op));
+  all.add(low.group_sequence != high.group_sequence, "sequence in the group", low.group_sequence,
+          high.group_sequence);
+  all.add(low.dtype != high.dtype, "dtype", fsdptrain::name_of(low.dtype),
+          fsdptrain::name_of(high.dtype));
+  all.add(low.dims != high.dims || low.sizes != high.sizes, "shape", sizes_of(low), sizes_of(high));
+  if (ops_meet(low.op, high.op)) {
+    all.add(low.num_incoming != high.num_outgoing, "count", low.num_incoming, high.num_outgoing);
+    all.add(low.num_outgoing != high.num_incoming, "count", low.num_outgoing, high.num_incoming);
   }
-  all.add(mine.parts_hash != theirs.parts_hash, "parts of the ranks", mine.parts_hash,
-          theirs.parts_hash);
-  all.add(mine.reduce_op != theirs.reduce_op, "reduce op", name_of(mine.reduce_op),
-          name_of(theirs.reduce_op));
-  all.add(mine.factor != theirs.factor, "factor", mine.factor, theirs.factor);
-  all.add(mine.root != theirs.root, "root", root_of(mine), root_of(theirs));
-  all.add(mine.tag != theirs.tag, "tag", to_string(mine.tag), to_string(theirs.tag));
-  return all.text();
+  all.add(low.parts_hash != high.parts_hash, "hash of the counts", low.parts_hash, high.parts_hash);
+  all.add(low.reduce_op != high.reduce_op, "reduce op", name_of(low.reduce_op),
+          name_of(high.reduce_op));
+  all.add(low.factor != high.factor, "factor", low.factor, high.factor);
+  all.add(low.root != high.root, "root", root_of(low), root_of(high));
+  all.add(low.tag != high.tag, "tag", to_string(low.tag), to_string(high.tag));
+  if (all.found().empty()) {
+    return std::nullopt;
+  }
+  return fmt::format("rank {} is in {}, rank {} in {}: {}", low_rank, to_string(low), high_rank,
+                     to_string(high), fmt::join(all.found(), "; "));
 }
 
 }  // namespace fsdptrain::comm

@@ -94,9 +94,15 @@ struct Frame {
 // "all_gather of bfloat16[16, 8], sequence 41 of group 'shard', tag root 0 group 3 ..."
 std::string to_string(const Frame& frame);
 
-// Every aspect in which the frames of two ranks that meet do not fit, with both values, or nothing.
-// "op: all_gather on rank 0, reduce_scatter on rank 2; count: 16 on rank 0, 12 on rank 2"
-std::optional<std::string> difference(const Frame& mine, int my_rank, const Frame& theirs,
-                                      int their_rank);
+// What a rank posted.
+struct Posted {
+  int rank = 0;
+  Frame frame;
+};
+
+// Both operations and every aspect in which they do not fit, in the same words on both ranks;
+// nothing if they do. "rank 0 is in all_gather of ..., rank 2 in reduce_scatter of ...: op:
+// all_gather on rank 0, reduce_scatter on rank 2; count: 16 on rank 0, 12 on rank 2"
+std::optional<std::string> difference(const Posted& mine, const Posted& theirs);
 
 }  // namespace fsdptrain::comm

@@ -74,8 +74,10 @@ Frame frame_of(const Operation& operation) {
 
 }  // namespace
 
-std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks) {
+std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks,
+                         std::uint64_t generation) {
   Hash hash;
+  hash.add(generation);
   hash.add(ranks.size());
   for (const int rank : ranks) {
     hash.add(static_cast<std::uint64_t>(rank));
@@ -90,7 +92,7 @@ ProcessGroup::ProcessGroup(Channel& channel, Members members, Options options)
     : channel_(channel),
       members_(std::make_shared<const Members>(std::move(members))),
       options_(std::move(options)),
-      hash_(group_hash(options_.name, members_->ranks)) {
+      hash_(group_hash(options_.name, members_->ranks, options_.generation)) {
   // All members agree on the group before anything else runs in it.
   issue_all({{.op = Op::CreateGroup}}, options_.timeout, SourceLocation::current()).wait();
 }
@@ -108,7 +110,7 @@ Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) 
   if (operation.op == Op::CreateGroup) {
     copy_text(fmt::format("members {}", fmt::join(members_->ranks, ",")), frame.note);
   } else if (options_.checks) {
-    copy_text(fmt::format("called at {}:{}", where.file, where.line), frame.note);
+    copy_text(fmt::format("called at {}", to_string(where)), frame.note);
   }
   std::vector<Meeting> meetings;
   for (int index = 0; index < size(); ++index) {

@@ -30,6 +30,8 @@ class ProcessGroup {
     Nanoseconds timeout{};
     // Frames carry the place of the call, and a barrier stands before each.
     bool checks = false;
+    // How many of this name and these ranks there were before.
+    std::uint64_t generation = 0;
   };
 
   // By World only: `members` have agreed on name and ranks.
@@ -70,7 +72,8 @@ class ProcessGroup {
   std::uint64_t sequence_ = 0;
 };
 
-// Of name and members: groups are told apart by it.
-std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks);
+// Groups of a run are told apart by it.
+std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks,
+                         std::uint64_t generation);
 
 }  // namespace fsdptrain::comm

@@ -11,6 +11,10 @@
 namespace fsdptrain::comm {
 namespace {
 
+// Of a ring that nobody keeps after the process: the last operations are enough for its own errors,
+// and limits on the size of files count its memory.
+constexpr std::uint32_t kOwnFlightCapacity = 128;
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -19,19 +23,27 @@ std::vector<int> all_ranks(int size) {
 
 }  // namespace
 
-World::World(Links links, Options options)
+World::World(Links links, Options options, std::optional<FlightMemory> flight)
     : options_(std::move(options)),
-      channel_(std::move(links.training), options_.channel),
-      control_channel_(std::move(links.control), options_.channel) {
-  const int rank = channel_.link().rank();
-  const int size = channel_.link().size();
-  control_ = std::make_unique<ProcessGroup>(
-      control_channel_, Members{all_ranks(size), rank},
-      ProcessGroup::Options{.name = "control", .timeout = options_.timeout});
-  group_ = std::make_unique<ProcessGroup>(
-      channel_, Members{all_ranks(size), rank},
+      ring_(flight ? std::move(*flight)
+                   : FlightMemory::create(
+                         {.rank = links.training->rank(), .world_size = links.training->size()},
+                         {.capacity = kOwnFlightCapacity}),
+            options_.clock != nullptr ? *options_.clock : monotonic_clock()),
+      channel_(std::move(links.training), {options_.delay, options_.clock, &ring_}),
+      control_channel_(std::move(links.control), {options_.delay, options_.clock, &ring_}) {
+  const Members all{all_ranks(channel_.link().size()), channel_.link().rank()};
+  control_ = make_group(control_channel_, all, "control", options_.timeout, false);
+  group_ = make_group(channel_, all, "world", options_.timeout, options_.checks);
+}
+
+std::unique_ptr<ProcessGroup> World::make_group(Channel& channel, Members members, std::string name,
+                                                Nanoseconds timeout, bool checks) {
+  const std::uint64_t generation = num_made_[group_hash(name, members.ranks, 0)]++;
+  return std::make_unique<ProcessGroup>(
+      channel, std::move(members),
       ProcessGroup::Options{
-          .name = "world", .timeout = options_.timeout, .checks = options_.checks});
+          .name = std::move(name), .timeout = timeout, .checks = checks, .generation = generation});
 }
 
 std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::string name) {
@@ -51,10 +63,8 @@ std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::stri
   check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}", name,
                      rank(), fmt::join(ranks, ", "));
   const int index = static_cast<int>(mine - ranks.begin());
-  return std::make_unique<ProcessGroup>(
-      channel_, Members{std::move(ranks), index},
-      ProcessGroup::Options{
-          .name = std::move(name), .timeout = timeout, .checks = options_.checks});
+  return make_group(channel_, Members{std::move(ranks), index}, std::move(name), timeout,
+                    options_.checks);
 }
 
 std::vector<std::string> World::exchange(std::string_view text) {

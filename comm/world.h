@@ -1,11 +1,17 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "comm/channel.h"
+#include "comm/flight_ring.h"
 #include "comm/links.h"
 #include "comm/process_group.h"
 
@@ -21,11 +27,14 @@ class World {
     Nanoseconds timeout = std::chrono::minutes(10);
     // FSDPTRAIN_DEBUG=detail: the place of each call in errors, and a barrier before it.
     bool checks = false;
-    Channel::Options channel = {};
+    // For tests, as Channel has them.
+    std::function<void()> delay = {};
+    const Clock* clock = nullptr;
   };
 
-  // Blocks until all ranks are here.
-  World(Links links, Options options);
+  // Blocks until all ranks are here. `flight` is the memory of the launcher that reads it; without
+  // it the world makes some.
+  World(Links links, Options options, std::optional<FlightMemory> flight = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -44,6 +53,11 @@ class World {
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name,
                                           Nanoseconds timeout);
 
+  // What this rank noted of its operations.
+  const FlightRing& flight_ring() const { return ring_; }
+  // How long this rank has waited for each rank of the world, in training's collectives.
+  std::span<const Nanoseconds> waits() const { return channel_.waits(); }
+
   // The texts of all ranks, in their order, by the control group. Collective; for small ones.
   std::vector<std::string> exchange(std::string_view text);
 
@@ -51,7 +65,13 @@ class World {
   void fail(std::string_view reason) noexcept;
 
  private:
+  std::unique_ptr<ProcessGroup> make_group(Channel& channel, Members members, std::string name,
+                                           Nanoseconds timeout, bool checks);
+
   Options options_;
+  FlightRing ring_;
+  // Groups made so far, by name and ranks.
+  std::map<std::uint64_t, std::uint64_t> num_made_;
   Channel channel_;
   Channel control_channel_;
   std::unique_ptr<ProcessGroup> group_;

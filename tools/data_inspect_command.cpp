@@ -52,16 +52,18 @@ std::vector<data::Fingerprint> check_all(const data::TokenSource& source) {
   std::uint64_t done = 0;
   std::vector<data::Fingerprint> fingerprints;
   for (const auto& file : source.files()) {
+    std::uint64_t num_ends = 0;
     fingerprints.push_back(data::whole_fingerprint(
         file->open(), [&](std::uint64_t offset, std::span<const std::byte> bytes) {
           // The first part holds the header, and parts end between tokens.
           const std::uint64_t skip = offset == 0 ? data::kTokenHeaderBytes : 0;
-          file->check_tokens(
+          num_ends += file->check_tokens(
               (offset + skip - data::kTokenHeaderBytes) / file->header().bytes_per_token,
               bytes.subspan(skip));
           signals.check_stop();
           progress.update(done += bytes.size());
         }));
+    file->check_num_documents(num_ends);
   }
   return fingerprints;
 }
@@ -118,7 +120,8 @@ Examples:
       ->required()
       ->type_name("PATH");
   command->add_flag("--full", arguments->full,
-                    "check every token against the vocabulary, and hash every byte");
+                    "check every token against the vocabulary, count the documents again, and hash "
+                    "every byte");
 
   return {command, [arguments] {
             inspect(arguments->paths, arguments->full);

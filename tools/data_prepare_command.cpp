@@ -119,8 +119,9 @@ Command add_data_prepare_command(CLI::App& app) {
       R"(Every byte is a token; token 256 ends each document. A file is one document; in a folder
 every file at any depth is one, in the order of their paths. Of a file that ends with .jsonl,
 every line is a JSON object and its field "text" a document. The output does not depend on the
-number of threads, and appears under its name only when it is complete. A validation fraction
-keeps whole documents apart: train on the one output, validate on the other.
+number of threads, and appears under its name only when it is complete; a token file there is
+replaced, any other file refused. A byte order mark in front of a file is no text. A validation
+fraction keeps whole documents apart: train on the one output, validate on the other.
 
 Examples:
   fsdptrain data prepare --text shakespeare.txt --output shakespeare.tok

@@ -31,8 +31,20 @@ struct Arguments {
 
 using DatasetList = std::vector<std::shared_ptr<const data::TokenDataset>>;
 
+void check_tokens_of_weights(const data::TokenSource& source, const TrainedModel& trained) {
+  check<DataError>(source.vocabulary() == trained.info.vocabulary,
+                   "{}: holds tokens of another vocabulary than {} was trained on: {}, not {}: "
+                   "prepare the text with the tokenizer of the weights",
+                   source.name(), trained.path.string(), data::to_string(source.vocabulary()),
+                   data::to_string(trained.info.vocabulary));
+}
+
 DatasetList open_tokens(const Arguments& arguments, const TrainedModel& trained) {
   const Config& config = trained.info.config;
+  // First: that they do not fit the model says less.
+  for (const std::string& path : arguments.tokens.empty() ? config.data.tokens : arguments.tokens) {
+    check_tokens_of_weights(data::TokenSource(path), trained);
+  }
   if (arguments.tokens.empty()) {
     const Datasets datasets = open_datasets(config);
     check<ConfigError>(
@@ -41,15 +53,7 @@ DatasetList open_tokens(const Arguments& arguments, const TrainedModel& trained)
         trained.path.string());
     return datasets.validation;
   }
-  DatasetList datasets = open_validation(config, arguments.tokens);
-  for (const auto& dataset : datasets) {
-    check<DataError>(dataset->source().vocabulary().tokenizer == trained.info.tokenizer,
-                     "{}: holds tokens of \"{}\", the weights are of \"{}\": prepare the text with "
-                     "the tokenizer of the weights",
-                     dataset->source().name(), dataset->source().vocabulary().tokenizer,
-                     trained.info.tokenizer);
-  }
-  return datasets;
+  return open_validation(config, arguments.tokens);
 }
 
 std::string as_text(const LossTotals& totals) {

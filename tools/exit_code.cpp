@@ -1,6 +1,7 @@
 #include "tools/exit_code.h"
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tools/stop_signals.h"
 
 namespace fsdptrain::tools {
@@ -11,6 +12,7 @@ int exit_code_of(const std::exception& error) {
   }
   const bool refused = dynamic_cast<const ConfigError*>(&error) != nullptr ||
                        dynamic_cast<const DataError*>(&error) != nullptr ||
+                       dynamic_cast<const PathError*>(&error) != nullptr ||
                        dynamic_cast<const ShapeError*>(&error) != nullptr;
   return static_cast<int>(refused ? ExitCode::Refused : ExitCode::Failed);
 }

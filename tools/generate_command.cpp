@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 #include <limits>
@@ -32,17 +33,36 @@ struct Arguments {
   SamplingOptions sampling{.num_tokens = 200, .temperature = 0.8, .seed = 1};
 };
 
+// "1,22,333"
+std::vector<std::int64_t> parse_ids(const std::string& text) {
+  std::vector<std::int64_t> ids;
+  const char* const end = text.data() + text.size();
+  for (const char* begin = text.data();; ++begin) {
+    std::int32_t id = -1;
+    const auto [rest, error] = std::from_chars(begin, end, id);
+    check<ConfigError>(error == std::errc() && id >= 0 && (rest == end || *rest == ','),
+                       "--prompt-ids: must be whole numbers from 0 to {} with one comma between "
+                       "two, got {:?}: number {} is none",
+                       std::numeric_limits<std::int32_t>::max(), text, ids.size() + 1);
+    ids.push_back(id);
+    begin = rest;
+    if (begin == end) {
+      return ids;
+    }
+  }
+}
+
 // Tokens in and text out, by the tokenizer of the weights: bytes, or numbers for all others.
 class Dialogue {
  public:
   Dialogue(const Arguments& arguments, const TrainedModel& trained)
-      : is_text_(trained.info.tokenizer == data::kByteTokenizer) {
+      : is_text_(trained.info.vocabulary.tokenizer == data::kByteTokenizer) {
     if (arguments.prompt) {
       check<ConfigError>(
           is_text_,
           "--prompt: text can be given to weights of the tokenizer \"{}\" only, these "
           "are of \"{}\": give --prompt-ids",
-          data::kByteTokenizer, trained.info.tokenizer);
+          data::kByteTokenizer, trained.info.vocabulary.tokenizer);
       prompt_ = byte_tokens(*arguments.prompt);
     } else {
       prompt_ = arguments.prompt_ids;
@@ -77,6 +97,9 @@ int generate(const Arguments& arguments) {
                      "--output {}: is the file of the weights: choose another place",
                      arguments.output);
   Dialogue dialogue(arguments, trained);
+  if (!arguments.output.empty()) {
+    const AtomicFile refused_before_the_work(arguments.output);
+  }
   std::string text;
   const auto add = [&](std::int64_t token) {
     const std::string piece = dialogue.shown(token);
@@ -117,10 +140,10 @@ Examples:
   CLI::Option_group* const prompt = command->add_option_group("prompt");
   prompt->add_option("--prompt", arguments->prompt, "text to continue, at least one byte");
   prompt
-      ->add_option("--prompt-ids", arguments->prompt_ids,
-                   "tokens to continue, as numbers with commas between them")
-      ->delimiter(',')
-      ->check(whole_number(0, std::numeric_limits<std::int32_t>::max()))
+      ->add_option_function<std::string>(
+          "--prompt-ids",
+          [arguments](const std::string& text) { arguments->prompt_ids = parse_ids(text); },
+          "tokens to continue, as numbers with commas between them")
       ->type_name("IDS");
   prompt->require_option(1);
   command->add_option("--tokens", arguments->sampling.num_tokens, "tokens to add")

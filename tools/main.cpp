@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
 #include "tools/build_info.h"
 #include "tools/commands.h"
@@ -55,19 +56,34 @@ std::string path_of(const CLI::App& app) {
   return app.get_name() + (subcommands.empty() ? "" : " " + path_of(*subcommands.front()));
 }
 
-// Where the innermost command named so far wants another word: those it knows.
-std::string choices_of(const CLI::App& app) {
+// What is wrong where the innermost command named so far wants another word, and the words that it
+// knows; elsewhere what the parser says.
+std::string complaint_of(const CLI::App& app, const CLI::ParseError& error) {
   const auto subcommands = app.get_subcommands();
   if (!subcommands.empty()) {
-    return choices_of(*subcommands.front());
+    return complaint_of(*subcommands.front(), error);
   }
-  std::string names;
+  std::vector<std::string> names;
   // Groups of options have no name.
   const auto is_named = [](const CLI::App* subcommand) { return !subcommand->get_name().empty(); };
   for (const CLI::App* subcommand : app.get_subcommands(is_named)) {
-    names += (names.empty() ? ": one of " : ", ") + subcommand->get_name();
+    names.push_back(subcommand->get_name());
   }
-  return names;
+  if (names.empty()) {
+    return error.what();
+  }
+  const std::string choices = fmt::format("one of {}", fmt::join(names, ", "));
+  const std::vector<std::string> words = app.remaining();
+  const auto word =
+      std::ranges::find_if(words, [](const std::string& text) { return !text.starts_with('-'); });
+  if (word == words.end()) {
+    return fmt::format("{}: {}", error.what(), choices);
+  }
+  const auto distance = [&](const std::string& name) { return edit_distance(*word, name); };
+  const std::string& nearest = *std::ranges::min_element(names, {}, distance);
+  const bool is_near = 2 * distance(nearest) <= word->size();
+  return fmt::format("{:?} is no command{}: {}", *word,
+                     is_near ? fmt::format(" (did you mean {}?)", nearest) : "", choices);
 }
 
 int run(int argc, char** argv) {
@@ -93,7 +109,7 @@ int run(int argc, char** argv) {
       print_now(text.str());
       return static_cast<int>(ExitCode::Done);
     }
-    return report(fmt::format("{}{}: see {} --help", error.what(), choices_of(app), path_of(app)),
+    return report(fmt::format("{}: see {} --help", complaint_of(app, error), path_of(app)),
                   static_cast<int>(ExitCode::Refused));
   }
   const int exit_code = run_parsed(commands);

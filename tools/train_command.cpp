@@ -23,6 +23,11 @@ be written (a full disk) are warned about once: the run goes on, writes its weig
 ends with exit code 1. Weights that cannot be written are exit code 1, too; no file is ever
 half written.
 
+With --threads-as-ranks N, N threads of this process train as N ranks: each has a copy of
+the model and computes every N-th micro-batch of a step, and gradients are added up by the
+collectives of comm/. Losses are the same up to rounding. It is there to see and test training
+on several ranks on one machine; one rank with all threads takes a fraction of the memory.
+
 Examples:
   fsdptrain data prepare --text books/ --output books.bin
   fsdptrain train --config configs/quickstart.toml --set data.tokens=books.bin
@@ -36,17 +41,26 @@ Examples:
   struct Arguments {
     ConfigArguments config;
     bool overwrite = false;
+    int num_ranks = 1;
   };
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(*command);
   command->add_flag(
       "--overwrite", arguments->overwrite,
       "replace the run in run.dir: its files and no others, once all else is checked");
+  command
+      ->add_option("--threads-as-ranks", arguments->num_ranks,
+                   "ranks that train together as threads of this process, with run.threads divided "
+                   "among them; at most one for each micro-batch of a step")
+      ->check(whole_number(1, 64))
+      ->type_name("N")
+      ->capture_default_str();
   return {command, [arguments] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
             require_key(config, "data.tokens");
-            return train(config, arguments->overwrite ? RunFolder::Existing::Overwrite
-                                                      : RunFolder::Existing::Refuse);
+            return train(config, {.existing = arguments->overwrite ? RunFolder::Existing::Overwrite
+                                                                   : RunFolder::Existing::Refuse,
+                                  .num_ranks = arguments->num_ranks});
           }};
 }
 

@@ -21,7 +21,6 @@ class Sequenced {
     std::memcpy(words.data(), &value, sizeof(T));
     const std::uint32_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
     for (std::size_t i = 0; i < kWords; ++i) {
       words_[i].store(words[i], std::memory_order_release);
     }

@@ -1,4 +1,5 @@
 #include <Eigen/Core>
+#include <cstddef>
 
 #include "kernels/cpu/gemm_kernel.h"
 
@@ -11,6 +12,14 @@ template <class T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 template <class T>
 using ConstMap = Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+
+// Eigen cuts a product by the sizes of the caches, and the order of a sum follows from the cut:
+// with those of this CPU, bits would depend on it. Here before any thread is.
+const bool kCachesAreFixed = [] {
+  Eigen::setCpuCacheSizes(std::ptrdiff_t{32} << 10, std::ptrdiff_t{512} << 10,
+                          std::ptrdiff_t{4} << 20);
+  return true;
+}();
 
 template <class T>
 void multiply(T* c, std::int64_t c_stride, GemmOperand<T> a, GemmOperand<T> b, std::int64_t m,
@@ -44,7 +53,7 @@ void multiply(T* c, std::int64_t c_stride, GemmOperand<T> a, GemmOperand<T> b, s
 bool gemm_kernel(double* c, std::int64_t c_stride, GemmOperand<double> a, GemmOperand<double> b,
                  std::int64_t m, std::int64_t n, std::int64_t k, double beta) {
   multiply(c, c_stride, a, b, m, n, k, beta);
-  return true;
+  return kCachesAreFixed;
 }
 
 #if defined(FSDPTRAIN_GEMM_EIGEN)

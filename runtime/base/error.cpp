@@ -3,9 +3,8 @@
 #include <string_view>
 
 namespace fsdptrain {
-namespace detail {
 
-std::string render_error(fmt::string_view text, fmt::format_args args, SourceLocation where) {
+std::string to_string(const SourceLocation& where) {
   constexpr std::string_view kSourceFolder = FSDPTRAIN_SOURCE_DIR "/";
   constexpr std::string_view kParent = "../";
   std::string_view file = where.file;
@@ -16,10 +15,13 @@ std::string render_error(fmt::string_view text, fmt::format_args args, SourceLoc
   while (file.starts_with(kParent)) {
     file.remove_prefix(kParent.size());
   }
-  return fmt::format("{} [{}:{}]", fmt::vformat(text, args), file, where.line);
+  return fmt::format("{}:{}", file, where.line);
 }
 
-}  // namespace detail
+std::string detail::render_error(fmt::string_view text, fmt::format_args args,
+                                 SourceLocation where) {
+  return fmt::format("{} [{}]", fmt::vformat(text, args), to_string(where));
+}
 
 void Error::add_context(std::string_view context) {
   message_ = fmt::format("{}: {}", context, message_);

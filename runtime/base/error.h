@@ -90,10 +90,12 @@ struct SourceLocation {
   int line;
 };
 
+// "comm/exchange.cpp:99": the path of this repository on the machine that compiled it says nothing
+// to a reader, so only the part from the top folder on is there.
+std::string to_string(const SourceLocation& where);
+
 namespace detail {
 
-// The path of this repository on the machine that compiled it says nothing to a reader: only
-// the part from the top folder on is printed.
 std::string render_error(fmt::string_view text, fmt::format_args args, SourceLocation where);
 
 template <class... Args>

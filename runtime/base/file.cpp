@@ -28,18 +28,46 @@ const char* cure_of(int error) {
       return "; raise the limit of file sizes (ulimit -f), or write to another disk";
     case EACCES:
     case EPERM:
-      return "; give this user the right, or choose another folder";
+      return "; give this user the right, or another path";
     case EROFS:
       return "; mount it for writing, or choose another folder";
     case ENOENT:
-    case ENOTDIR:
       return "; create the folder first";
+    case ENOTDIR:
+    case EEXIST:
+      return "; what is there is no folder: move it away, or give another path";
+    case EISDIR:
+      return "; give the path of a file";
+    case ELOOP:
+      return "; remove the link, or give the path that it should lead to";
+    case ENAMETOOLONG:
+      return "; give a shorter one";
     case EIO:
       return "; the device reports a fault, see the kernel's log";
     case EMFILE:
       return "; raise the limit of open files (ulimit -n)";
     default:
       return "";
+  }
+}
+
+// Whether the user must change the path, rather than the machine its state.
+bool is_wrong_path(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENXIO:
+    case ENODEV:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -97,17 +125,18 @@ void remove_leftovers(const std::filesystem::path& path) {
 // dead one, are passed over.
 File create_temporary(const std::filesystem::path& path) {
   std::error_code unreadable;  // creating the file says why
-  check<IoError>(!std::filesystem::is_directory(path, unreadable),
-                 "{}: cannot write a file there: it is a folder", path.string());
-  check<IoError>(!std::filesystem::exists(path, unreadable) ||
-                     std::filesystem::is_regular_file(path, unreadable),
-                 "{}: cannot write a file there: it is a device, a pipe or a socket",
-                 path.string());
+  check<PathError>(!std::filesystem::is_directory(path, unreadable),
+                   "{}: cannot write a file there: it is a folder: give the path of a file",
+                   path.string());
+  check<PathError>(!std::filesystem::exists(path, unreadable) ||
+                       std::filesystem::is_regular_file(path, unreadable),
+                   "{}: cannot write a file there: it is a device, a pipe or a socket",
+                   path.string());
   remove_leftovers(path);
   for (std::uint64_t number = 0;; ++number) {
     std::filesystem::path temporary = path;
     temporary += fmt::format(".tmp-{}-{}", ::getpid(), number);
-    if (std::optional<File> file = File::create(temporary)) {
+    if (std::optional<File> file = File::create(temporary, path)) {
       // Says that it is in use; where the file system knows no locks, leftovers stay.
       ::flock(file->descriptor(), LOCK_EX | LOCK_NB);
       return std::move(*file);
@@ -126,13 +155,75 @@ void sync_folder(const std::filesystem::path& folder) {
                  reason_of(error));
 }
 
+// Of what the path leads to, or of a link itself; an errno, 0 where it is known.
+int status_of(const std::filesystem::path& path, struct stat& status) {
+  return ::stat(path.c_str(), &status) == 0 ? 0 : errno;
+}
+
+bool is_link(const std::filesystem::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+void remove_folders(const std::vector<std::filesystem::path>& folders) {
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
+    ::rmdir(folder->c_str());
+  }
+}
+
 }  // namespace
 
-File::File(std::filesystem::path path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {}
+void fail_path(const std::filesystem::path& path, std::string_view what, int error) {
+  const std::string reason = error == ENOENT && is_link(path)
+                                 ? "it is a link to nothing; remove the link, or make what it "
+                                   "should lead to"
+                                 : reason_of(error);
+  check<PathError>(!is_wrong_path(error), "{}: {} failed: {}", path.string(), what, reason);
+  fail<IoError>("{}: {} failed: {}", path.string(), what, reason);
+}
+
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> missing;
+  for (std::filesystem::path folder = path; !folder.empty(); folder = folder.parent_path()) {
+    struct stat status {};
+    const int error = status_of(folder, status);
+    if (error == ENOENT && !is_link(folder)) {
+      missing.push_back(folder);
+      continue;
+    }
+    if (error != 0 || !S_ISDIR(status.st_mode)) {
+      fail_path(folder, "creating the folder", error != 0 ? error : ENOTDIR);
+    }
+    break;
+  }
+  return {missing.rbegin(), missing.rend()};
+}
+
+std::vector<std::filesystem::path> make_folders(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> made;
+  for (const std::filesystem::path& folder : missing_folders(path)) {
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+      made.push_back(folder);
+      continue;
+    }
+    const int error = errno;
+    struct stat status {};
+    // Made by another process meanwhile, or named twice, as by "runs/" and "runs".
+    if (error != EEXIST || status_of(folder, status) != 0 || !S_ISDIR(status.st_mode)) {
+      remove_folders(made);
+      fail_path(folder, "creating the folder", error);
+    }
+  }
+  return made;
+}
+
+File::File(std::filesystem::path path, std::filesystem::path called, int descriptor)
+    : path_(std::move(path)), called_(std::move(called)), descriptor_(descriptor) {}
 
 File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      called_(std::move(other.called_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 File::~File() {
   close();
@@ -150,11 +241,11 @@ File File::open_for_reading(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int error = errno;
-    check<DataError>(error != ENOENT && error != ENOTDIR, "{}: there is no such file",
-                     path.string());
-    fail<IoError>("{}: opening for reading failed: {}", path.string(), reason_of(error));
+    check<DataError>(error != ENOENT && error != ENOTDIR, "{}: there is no such file{}",
+                     path.string(), is_link(path) ? ": it is a link to nothing" : "");
+    fail_path(path, "opening for reading", error);
   }
-  File file(path, descriptor);
+  File file(path, path, descriptor);
   struct stat status {};
   const bool is_known = ::fstat(descriptor, &status) == 0;
   check<IoError>(is_known, "{}: reading its size failed: {}", path.string(), reason_of(errno));
@@ -164,21 +255,24 @@ File File::open_for_reading(const std::filesystem::path& path) {
   return file;
 }
 
-std::optional<File> File::create(const std::filesystem::path& path) {
+std::optional<File> File::create(const std::filesystem::path& path,
+                                 const std::filesystem::path& called) {
+  const std::filesystem::path& name = called.empty() ? path : called;
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     const int error = errno;
-    check<IoError>(error == EEXIST, "{}: creating the file failed: {}", path.string(),
-                   reason_of(error));
+    if (error != EEXIST) {
+      fail_path(name, "creating the file", error);
+    }
     return std::nullopt;
   }
-  return File(path, descriptor);
+  return File(path, name, descriptor);
 }
 
 std::uint64_t File::size() const {
   struct stat status {};
   const bool is_known = ::fstat(descriptor_, &status) == 0;
-  check<IoError>(is_known, "{}: reading its size failed: {}", path_.string(), reason_of(errno));
+  check<IoError>(is_known, "{}: reading its size failed: {}", called_.string(), reason_of(errno));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -192,8 +286,8 @@ std::size_t File::read_at(std::uint64_t offset, std::span<std::byte> out) const 
     }
     if (count < 0) {
       const int error = errno;
-      check<IoError>(error == EINTR, "{}: reading {} bytes at offset {} failed: {}", path_.string(),
-                     out.size() - done, offset + done, reason_of(error));
+      check<IoError>(error == EINTR, "{}: reading {} bytes at offset {} failed: {}",
+                     called_.string(), out.size() - done, offset + done, reason_of(error));
       continue;
     }
     done += static_cast<std::size_t>(count);
@@ -208,8 +302,8 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
                                    static_cast<off_t>(offset + done));
     if (count < 0) {
       const int error = errno;
-      check<IoError>(error == EINTR, "{}: writing {} bytes at offset {} failed: {}", path_.string(),
-                     bytes.size() - done, offset + done, reason_of(error));
+      check<IoError>(error == EINTR, "{}: writing {} bytes at offset {} failed: {}",
+                     called_.string(), bytes.size() - done, offset + done, reason_of(error));
       continue;
     }
     done += static_cast<std::size_t>(count);
@@ -225,7 +319,7 @@ void File::begin_sync(std::uint64_t offset, std::uint64_t nbytes) {
 void File::sync() {
   if (::fsync(descriptor_) != 0) {
     const int error = errno;
-    fail<IoError>("{}: writing {} bytes to the device failed: {}", path_.string(), size(),
+    fail<IoError>("{}: writing {} bytes to the device failed: {}", called_.string(), size(),
                   reason_of(error));
   }
 }
@@ -257,8 +351,8 @@ void AtomicFile::commit() {
   }
   // A statement of its own: the arguments of a check are evaluated in any order.
   const bool is_renamed = std::rename(temporary_.path().c_str(), path_.c_str()) == 0;
-  check<IoError>(is_renamed, "{}: renaming it to {} failed: {}", temporary_.path().string(),
-                 path_.string(), reason_of(errno));
+  check<IoError>(is_renamed, "{}: giving the finished file its name failed: {}", path_.string(),
+                 reason_of(errno));
   committed_ = true;
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }

@@ -6,17 +6,41 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.h"
 
 namespace fsdptrain {
+
+// The system refuses a path for what it is, before anything was read or written: nothing there, no
+// folder, links in a circle, too long a name, no right. The user must give another one, or change
+// what is there; all else, such as a full disk or a fault of the device, is a plain IoError.
+class PathError : public IoError {
+ public:
+  using IoError::IoError;
+};
+
+// "<path>: <what> failed: <the system's reason>; <cure>", for a path that could not be opened, made
+// or looked at: PathError where `error`, an errno, says that the path is at fault, else IoError.
+[[noreturn]] void fail_path(const std::filesystem::path& path, std::string_view what, int error);
+
+// The folders of this path that are missing, the outer first. PathError where something is in their
+// way: a file, a link to nothing or in a circle, a folder that may not be entered.
+std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& path);
+// Makes them and returns them; after an error none of them is left.
+std::vector<std::filesystem::path> make_folders(const std::filesystem::path& path);
 
 // An open file, closed with its owner. What the system refuses is an IoError that names the
 // path, the bytes, the system's reason and, where there is one, the cure.
 class File {
  public:
-  // A regular file, or a link to one; DataError if there is nothing or something else.
+  // A regular file, or a link to one; DataError if there is nothing or something else, PathError
+  // if the path is refused in another way.
   static File open_for_reading(const std::filesystem::path& path);
-  // Nothing if the path exists already.
-  static std::optional<File> create(const std::filesystem::path& path);
+  // Nothing if the path exists already; PathError. Errors name `called` instead, if it is given.
+  static std::optional<File> create(const std::filesystem::path& path,
+                                    const std::filesystem::path& called = {});
 
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;
@@ -40,18 +64,21 @@ class File {
   void close();
 
  private:
-  File(std::filesystem::path path, int descriptor);
+  File(std::filesystem::path path, std::filesystem::path called, int descriptor);
 
   std::filesystem::path path_;
+  // In errors.
+  std::filesystem::path called_;
   int descriptor_;
 };
 
 // A new file that gets its name only when it is whole. It is written under a temporary name in
 // the same folder; commit() puts it in the place of `path`, and a destructor before that removes
 // it. A process that dies leaves at most the temporary file, which the next AtomicFile of that path
-// removes.
+// removes. Errors name `path`.
 class AtomicFile {
  public:
+  // PathError if no file can be made there.
   explicit AtomicFile(std::filesystem::path path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -1,9 +1,9 @@
 #include "runtime/base/rank_context.h"
 
 #include <algorithm>
-#include <sched.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/processors.h"
 
 namespace fsdptrain {
 namespace {
@@ -11,12 +11,6 @@ namespace {
 // The binding of contexts to threads is the one piece of state outside them.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 thread_local RankContext* bound_context = nullptr;
-
-int default_threads() {
-  cpu_set_t processors;
-  CPU_ZERO(&processors);
-  return sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
-}
 
 Isa checked_isa(std::optional<Isa> wanted) {
   if (!wanted) {
@@ -31,7 +25,7 @@ Isa checked_isa(std::optional<Isa> wanted) {
 
 RankContext::RankContext(const Options& options)
     : isa_(checked_isa(options.isa)),
-      pool_(options.threads == 0 ? default_threads() : options.threads),
+      pool_(options.threads == 0 ? num_processors() : options.threads),
       log_prefix_(options.log_prefix),
       host_(Allocator::create(Device::cpu())),
       meta_(Allocator::create(Device::meta())) {}

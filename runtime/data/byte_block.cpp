@@ -53,7 +53,7 @@ const ByteBlock& ByteBlockReader::read(std::uint64_t block) {
     const std::uint64_t last = std::min(end - begins[index], text.nbytes);
     const bool is_end = end - begins[index] > text.nbytes;
     if (text.format == TextFormat::Text) {
-      read_text(file, first, last);
+      read_text(file, std::max(first, text.begin), std::max(last, text.begin));
     } else {
       block_.lines.push_back(
           {index, first == 0, jsonl_.read(file, text.nbytes, first, last, [this](auto document) {

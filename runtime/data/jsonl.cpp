@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/data/text_files.h"
 
 namespace fsdptrain::data {
 namespace {
@@ -38,6 +39,58 @@ const char* name_of(simdjson::dom::element_type type) {
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// How many of the first characters are a number by the grammar of JSON; 0: none.
+std::size_t number_length(std::string_view text) {
+  std::size_t end = 0;
+  const auto skip = [&](std::string_view letters) {
+    const bool found = end < text.size() && letters.find(text[end]) != std::string_view::npos;
+    end += found ? 1 : 0;
+    return found;
+  };
+  const auto skip_digits = [&] {
+    const std::size_t begin = end;
+    end = std::min(text.find_first_not_of("0123456789", end), text.size());
+    return end > begin;
+  };
+  skip("-");
+  if (!skip("0") && !skip_digits()) {
+    return 0;
+  }
+  if (skip(".") && !skip_digits()) {
+    return 0;
+  }
+  if (skip("eE")) {
+    skip("+-");
+    if (!skip_digits()) {
+      return 0;
+    }
+  }
+  return end;
+}
+
+// Puts 0 and white space in the place of every number; what is none stays, for the parser to find.
+void zero_numbers(std::span<char> line) {
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char letter = line[i];
+    if (letter == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      i += letter == '\\' ? 1 : 0;
+    } else if (letter == '-' || (letter >= '0' && letter <= '9')) {
+      const auto text = std::string_view(line.data(), line.size()).substr(i);
+      const std::size_t length = number_length(text);
+      // Of the run that the parser takes for one.
+      const std::size_t run = std::min(text.find_first_not_of("+-.0123456789eE"), text.size());
+      if (length == run) {
+        std::ranges::fill(line.subspan(i, run), ' ');
+        line[i] = '0';
+      }
+      i += run - 1;
+    }
+  }
 }
 
 }  // namespace
@@ -89,10 +142,18 @@ std::string_view JsonlReader::load_lines(const File& file, std::uint64_t nbytes,
   return loaded().substr(first, last - first);
 }
 
-// The text of one line; where there is none, what is wrong with it.
-std::string_view JsonlReader::read_text(std::string_view line, std::string& defect) {
+// Its value; where it is none, what is wrong with it.
+simdjson::dom::element JsonlReader::parse(std::string_view line, std::string& defect) {
   simdjson::dom::element root;
-  if (const auto error = parser_->parse(line.data(), line.size(), false).get(root)) {
+  auto error = parser_->parse(line.data(), line.size(), false).get(root);
+  if (error == simdjson::NUMBER_ERROR) {
+    // JSON knows no limits to numbers, the parser those of its types.
+    line_.assign(line.begin(), line.end());
+    zero_numbers(line_);
+    line_.resize(line.size() + simdjson::SIMDJSON_PADDING);
+    error = parser_->parse(line_.data(), line.size(), false).get(root);
+  }
+  if (error) {
     check<OutOfMemoryError>(error != simdjson::MEMALLOC,
                             "a line of {} bytes takes more memory than the system has",
                             line.size());
@@ -100,6 +161,14 @@ std::string_view JsonlReader::read_text(std::string_view line, std::string& defe
         "not valid JSON: {} Every line must be one object, such as {{\"{}\": "
         "\"...\"}}",
         simdjson::error_message(error), field_);
+  }
+  return root;
+}
+
+// The text of one line; where there is none, what is wrong with it.
+std::string_view JsonlReader::read_text(std::string_view line, std::string& defect) {
+  const simdjson::dom::element root = parse(line, defect);
+  if (!defect.empty()) {
     return {};
   }
   simdjson::dom::object object;
@@ -135,6 +204,9 @@ JsonlLines JsonlReader::read(const File& file, std::uint64_t nbytes, std::uint64
                              const std::function<void(std::string_view text)>& document) {
   JsonlLines lines;
   std::string_view rest = load_lines(file, nbytes, begin, end);
+  if (begin == 0 && rest.starts_with(kByteOrderMark)) {
+    rest.remove_prefix(kByteOrderMark.size());
+  }
   while (!rest.empty()) {
     const std::size_t length = std::min(rest.find('\n'), rest.size());
     const std::string_view line = rest.substr(0, length);

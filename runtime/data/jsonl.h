@@ -11,8 +11,9 @@
 #include "runtime/base/file.h"
 
 namespace simdjson::dom {
+class element;
 class parser;
-}
+}  // namespace simdjson::dom
 
 namespace fsdptrain::data {
 
@@ -29,8 +30,9 @@ struct JsonlLines {
 };
 
 // Reads parts of JSONL files: every line is one JSON object, and one field of it, a string, is the
-// text of a document. Lines of white space alone are passed over. Keeps its buffers, as large as
-// the longest line, from part to part; for one thread.
+// text of a document. Lines of white space alone are passed over, and so is a byte order mark in
+// front of the first. Numbers may be of any size: none is read. Keeps its buffers, as large as the
+// longest line, from part to part; for one thread.
 class JsonlReader {
  public:
   explicit JsonlReader(std::string field);
@@ -44,11 +46,14 @@ class JsonlReader {
  private:
   std::string_view load_lines(const File& file, std::uint64_t nbytes, std::uint64_t begin,
                               std::uint64_t end);
+  simdjson::dom::element parse(std::string_view line, std::string& defect);
   std::string_view read_text(std::string_view line, std::string& defect);
 
   std::string field_;
   std::unique_ptr<simdjson::dom::parser> parser_;
   std::vector<char> buffer_;
+  // A line without its numbers.
+  std::vector<char> line_;
 };
 
 }  // namespace fsdptrain::data

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/data/byte_block.h"
@@ -27,23 +28,7 @@ constexpr std::uint64_t kPurpose = 0x76616c6964;  // "valid"
 // they were there before.
 class FolderForOutput {
  public:
-  // From one that has been made on, the destructor undoes what a failure leaves.
-  explicit FolderForOutput(const fs::path& folder) : FolderForOutput() {
-    std::vector<fs::path> missing;
-    std::error_code error;
-    for (fs::path path = folder; !path.empty() && !fs::exists(path, error);
-         path = path.parent_path()) {
-      missing.push_back(path);
-    }
-    for (; !missing.empty(); missing.pop_back()) {
-      const fs::path& path = missing.back();
-      const bool is_new = fs::create_directory(path, error);
-      check<IoError>(!error, "{}: creating the folder failed: {}", path.native(), error.message());
-      if (is_new) {
-        made_.push_back(path);
-      }
-    }
-  }
+  explicit FolderForOutput(const fs::path& folder) : made_(make_folders(folder)) {}
   FolderForOutput(const FolderForOutput&) = delete;
   FolderForOutput& operator=(const FolderForOutput&) = delete;
   ~FolderForOutput() {
@@ -57,11 +42,23 @@ class FolderForOutput {
   }
 
  private:
-  FolderForOutput() = default;
-
   // The outer before the inner.
   std::vector<fs::path> made_;
 };
+
+// Before any work where the texts alone tell: lines of JSONL may hold less than their bytes.
+void check_num_shards(const std::vector<TextFile>& texts, const PrepareOptions& options) {
+  std::uint64_t num_tokens = 0;
+  for (const TextFile& text : texts) {
+    num_tokens += text.format == TextFormat::Text ? text.nbytes - text.begin + 1 : 0;
+  }
+  const std::uint64_t limit = kLargestShards * (options.validation_fraction > 0 ? 2 : 1);
+  const std::uint64_t least = (num_tokens + limit - 1) / limit;
+  check<ConfigError>(options.shard_tokens == 0 || options.shard_tokens >= least,
+                     "{}: {} tokens are more than {} shards of {} tokens: choose at least {} "
+                     "(--shard-tokens)",
+                     options.output.native(), num_tokens, limit, options.shard_tokens, least);
+}
 
 // The two sets under way: threads convert blocks at the same time, take turns, in the order of the
 // blocks, to find places for them, and write at the same time.
@@ -291,6 +288,7 @@ Prepared prepare_bytes(const std::vector<TextFile>& texts, const PrepareOptions&
   check<ConfigError>(options.validation_fraction >= 0 && options.validation_fraction < 1,
                      "validation_fraction: must be in [0, 1), got {}", options.validation_fraction);
   check<DataError>(!texts.empty(), "prepare: there is no text");
+  check_num_shards(texts, options);
   const ByteBlocks blocks(texts);
   Preparation preparation(blocks, options, pool.threads(), progress);
   pool.run(static_cast<std::int64_t>(blocks.num_blocks()), &Preparation::run_block, &preparation);

@@ -60,15 +60,33 @@ void TokenFile::read(std::uint64_t begin, std::span<std::int64_t> out) const {
                 out);
 }
 
-void TokenFile::check_tokens(std::uint64_t begin, std::span<const std::byte> tokens) const {
+std::uint64_t TokenFile::check_tokens(std::uint64_t begin,
+                                      std::span<const std::byte> tokens) const {
   constexpr std::size_t kTokensPerPart = 4096;
+  const std::int64_t end = header_.vocabulary.end_of_document.value_or(kNoToken);
+  std::uint64_t num_ends = 0;
   std::array<std::int64_t, kTokensPerPart> part{};
   const std::size_t width = header_.bytes_per_token;
   for (std::size_t done = 0; done < tokens.size() / width; done += kTokensPerPart) {
     const std::size_t count = std::min(kTokensPerPart, tokens.size() / width - done);
     widen_checked(*this, begin + done, tokens.subspan(done * width, count * width),
                   std::span(part).first(count));
+    num_ends += static_cast<std::uint64_t>(std::ranges::count(std::span(part).first(count), end));
   }
+  return num_ends;
+}
+
+void TokenFile::check_num_documents(std::uint64_t num_ends) const {
+  const std::int64_t end = header_.vocabulary.end_of_document.value_or(kNoToken);
+  std::array<std::int64_t, 1> last{end};
+  read(num_tokens() - std::min<std::uint64_t>(num_tokens(), 1),
+       std::span(last).first(num_tokens() == 0 ? 0 : 1));
+  const std::uint64_t num_documents = num_ends + (last[0] == end ? 0 : 1);
+  check<DataError>(
+      header_.num_documents == num_documents,
+      "{}: the header counts {} documents, but its tokens are {}: the file is damaged, "
+      "or its writer counts otherwise: prepare it again",
+      path().native(), header_.num_documents, num_documents);
 }
 
 }  // namespace fsdptrain::data

@@ -29,8 +29,12 @@ class TokenFile {
   // The tokens from `begin` on, as many as `out` holds; DataError with file, offset and value if
   // one is outside the vocabulary.
   void read(std::uint64_t begin, std::span<std::int64_t> out) const;
-  // The check of read(), on the bytes of tokens from `begin` on, wherever they come from.
-  void check_tokens(std::uint64_t begin, std::span<const std::byte> tokens) const;
+  // The check of read(), on the bytes of tokens from `begin` on, wherever they come from; returns
+  // how many of them end a document.
+  std::uint64_t check_tokens(std::uint64_t begin, std::span<const std::byte> tokens) const;
+  // DataError unless the header's number of documents is that of a file of `num_ends` ends; reads
+  // the last token.
+  void check_num_documents(std::uint64_t num_ends) const;
 
  private:
   MappedFile mapping_;

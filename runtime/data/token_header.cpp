@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <fmt/format.h>
 #include <string_view>
@@ -13,7 +14,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
-constexpr std::string_view kMagic = "FSDPTOK1";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kTokenizerBytes = 32;
 
@@ -27,30 +27,30 @@ struct RawHeader {
   std::uint32_t end_of_document;
   std::uint64_t num_documents;
   std::array<char, kTokenizerBytes> tokenizer;
+  std::uint32_t shard_place;
+  std::array<std::byte, 4> reserved;
 };
-static_assert(sizeof(RawHeader) == 72);
+static_assert(sizeof(RawHeader) == 80);
+constexpr std::size_t kReservedOffset = offsetof(RawHeader, reserved);
 
 bool is_printable(char c) {
   return c > ' ' && c <= '~';
 }
 
-std::string describe(const Vocabulary& vocabulary) {
-  return fmt::format(
-      "tokenizer {}, {} tokens, end of document {}", vocabulary.tokenizer, vocabulary.size,
-      vocabulary.end_of_document ? fmt::format("{}", *vocabulary.end_of_document) : "none");
-}
-
 // That the bytes are of a token file that this version can read.
 void check_kind(const std::string& file, const RawHeader& raw) {
   const std::string_view magic(raw.magic.data(), raw.magic.size());
-  check<DataError>(magic == kMagic,
+  check<DataError>(magic == kTokenMagic,
                    "{}: not a token file: it must begin with {}, got {:?}: make it with "
                    "fsdptrain data prepare",
-                   file, kMagic, magic);
+                   file, kTokenMagic, magic);
   check<DataError>(raw.version == kVersion, "{}: the version must be {}, got {}", file, kVersion,
                    raw.version);
   check<DataError>(raw.bytes_per_token == 2 || raw.bytes_per_token == 4,
                    "{}: the bytes per token must be 2 or 4, got {}", file, raw.bytes_per_token);
+  check<DataError>(raw.shard_place <= static_cast<std::uint32_t>(ShardPlace::Last),
+                   "{}: the place in a set of shards must be 0, 1 or 2, got {}", file,
+                   raw.shard_place);
 }
 
 void check_counts(const std::string& file, const TokenFileHeader& header,
@@ -76,6 +76,12 @@ void check_counts(const std::string& file, const TokenFileHeader& header,
 
 }  // namespace
 
+std::string to_string(const Vocabulary& vocabulary) {
+  return fmt::format(
+      "tokenizer {}, {} tokens, end of document {}", vocabulary.tokenizer, vocabulary.size,
+      vocabulary.end_of_document ? fmt::format("{}", *vocabulary.end_of_document) : "none");
+}
+
 void check_vocabulary(const std::string& file, const Vocabulary& vocabulary) {
   check<DataError>(vocabulary.size >= 1 && vocabulary.size <= kLargestVocabulary,
                    "{}: the vocabulary size must be 1 to {}, got {}", file, kLargestVocabulary,
@@ -95,12 +101,18 @@ void check_same_vocabulary(const std::string& first, const Vocabulary& vocabular
   check<DataError>(vocabulary == other_vocabulary,
                    "{} and {}: files that are read together must have one vocabulary, got {} and "
                    "{}: prepare them with the same tokenizer",
-                   first, other, describe(vocabulary), describe(other_vocabulary));
+                   first, other, to_string(vocabulary), to_string(other_vocabulary));
+}
+
+bool is_token_file(const File& file) {
+  std::array<char, kTokenMagic.size()> head{};
+  file.read_at(0, std::as_writable_bytes(std::span(head)));
+  return std::string_view(head.data(), head.size()) == kTokenMagic;
 }
 
 std::array<std::byte, kTokenHeaderBytes> to_bytes(const TokenFileHeader& header) {
   RawHeader raw{};
-  std::ranges::copy(kMagic, raw.magic.begin());
+  std::ranges::copy(kTokenMagic, raw.magic.begin());
   raw.version = kVersion;
   raw.bytes_per_token = header.bytes_per_token;
   raw.num_tokens = header.num_tokens;
@@ -108,6 +120,7 @@ std::array<std::byte, kTokenHeaderBytes> to_bytes(const TokenFileHeader& header)
   raw.end_of_document = header.vocabulary.end_of_document.value_or(kNoToken);
   raw.num_documents = header.num_documents;
   std::ranges::copy(header.vocabulary.tokenizer, raw.tokenizer.begin());
+  raw.shard_place = static_cast<std::uint32_t>(header.shard_place);
   std::array<std::byte, kTokenHeaderBytes> bytes{};
   std::memcpy(bytes.data(), &raw, sizeof raw);
   return bytes;
@@ -122,10 +135,10 @@ TokenFileHeader parse_token_header(const std::string& file, std::span<const std:
   RawHeader raw{};
   std::memcpy(&raw, bytes.data(), sizeof raw);
   check_kind(file, raw);
-  const auto reserved = bytes.first(kTokenHeaderBytes).subspan(sizeof raw);
+  const auto reserved = bytes.first(kTokenHeaderBytes).subspan(kReservedOffset);
   const auto nonzero = std::ranges::find_if(reserved, [](std::byte b) { return b != std::byte{}; });
   check<DataError>(nonzero == reserved.end(), "{}: byte {} of the header must be 0, got {}", file,
-                   sizeof raw + static_cast<std::size_t>(nonzero - reserved.begin()),
+                   kReservedOffset + static_cast<std::size_t>(nonzero - reserved.begin()),
                    nonzero == reserved.end() ? 0 : static_cast<int>(*nonzero));
 
   TokenFileHeader header;
@@ -138,6 +151,7 @@ TokenFileHeader parse_token_header(const std::string& file, std::span<const std:
   header.bytes_per_token = raw.bytes_per_token;
   header.num_tokens = raw.num_tokens;
   header.num_documents = raw.num_documents;
+  header.shard_place = static_cast<ShardPlace>(raw.shard_place);
   check_counts(file, header, file_bytes);
   return header;
 }

@@ -4,9 +4,12 @@
 #include <array>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
+#include <span>
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/data/token_writer.h"
 
 namespace fsdptrain::data {
@@ -35,16 +38,18 @@ std::string set_name(const fs::path& path) {
   return numbered ? stem.substr(0, dash) : "";
 }
 
+// All that are named so: what is no file, such as a link to nothing, is told when it is opened.
 std::vector<fs::path> token_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() == ".bin" && entry.is_regular_file()) {
-        files.push_back(entry.path());
-      }
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".bin") {
+      files.push_back(entry->path());
     }
-  } catch (const fs::filesystem_error& error) {
-    fail<IoError>("list {}: {}", folder.native(), error.what());
+  }
+  if (error) {
+    fail_path(folder, "listing the folder", error.value());
   }
   std::ranges::sort(files, {},
                     [](const fs::path& file) -> const std::string& { return file.native(); });
@@ -63,6 +68,29 @@ std::vector<fs::path> token_files_in(const fs::path& folder) {
   return files;
 }
 
+// That the last shard of each set of a folder is there, and nothing behind it.
+void check_ends(std::span<const std::unique_ptr<const TokenFile>> files) {
+  std::map<std::string, const TokenFile*> last_of;
+  for (const auto& file : files) {
+    const std::string set = set_name(file->path());
+    if (set.empty()) {
+      continue;
+    }
+    const TokenFile*& last = last_of[set];
+    check<DataError>(last == nullptr || last->header().shard_place != ShardPlace::Last,
+                     "{}: lies behind {}, which is the last shard of its set: keep sets of one "
+                     "name in folders of their own",
+                     file->path().native(), last == nullptr ? "" : last->path().native());
+    last = file.get();
+  }
+  for (const auto& [set, last] : last_of) {
+    check<DataError>(last->header().shard_place != ShardPlace::Inner,
+                     "{}: the shard behind it is missing: the set has lost a file: bring it back, "
+                     "or prepare the set again",
+                     last->path().native());
+  }
+}
+
 }  // namespace
 
 TokenSource::TokenSource(const std::vector<fs::path>& paths) : begins_{0} {
@@ -71,13 +99,17 @@ TokenSource::TokenSource(const std::vector<fs::path>& paths) : begins_{0} {
   for (const fs::path& path : paths) {
     names.push_back(path.native());
     std::error_code unknown;  // opening it says why
-    const auto files = fs::is_directory(path, unknown) ? token_files_in(path) : std::vector{path};
+    const bool is_folder = fs::is_directory(path, unknown);
+    const auto files = is_folder ? token_files_in(path) : std::vector{path};
     for (const fs::path& file : files) {
       files_.push_back(std::make_unique<const TokenFile>(file));
       const TokenFile& opened = *files_.back();
       check_same_vocabulary(files_.front()->path().native(), vocabulary(), file.native(),
                             opened.header().vocabulary);
       begins_.push_back(begins_.back() + opened.num_tokens());
+    }
+    if (is_folder) {
+      check_ends(std::span(files_).last(files.size()));
     }
   }
   name_ = fmt::format("{}", fmt::join(names, ", "));

@@ -16,8 +16,8 @@ namespace fsdptrain::data {
 class TokenSource {
  public:
   // Each path is a token file, or a folder, which stands for all *.bin in it by name. DataError if
-  // there is none, if a shard set in a folder lacks a shard, or if the files have not all one
-  // vocabulary.
+  // there is none, if one is no file, if a shard set in a folder lacks a shard or is two sets, or
+  // if the files have not all one vocabulary.
   explicit TokenSource(const std::vector<std::filesystem::path>& paths);
   explicit TokenSource(const std::filesystem::path& path)
       : TokenSource(std::vector<std::filesystem::path>{path}) {}

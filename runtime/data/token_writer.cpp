@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 
 // Parts from this size on are on their way to the device while others are made.
 constexpr std::size_t kBytesPerSync = std::size_t{1} << 19;
-constexpr std::uint64_t kLargestShards = 10'000;
 constexpr std::size_t kShardDigits = 5;
 constexpr std::string_view kShardEnding = ".bin";
 
@@ -30,7 +29,14 @@ TokenWriter::Options checked(TokenWriter::Options options) {
                        "{}: a shard of an earlier set is there, {} in all: remove them or choose "
                        "another name",
                        before.empty() ? "" : before.front().native(), before.size());
+    return options;
   }
+  std::error_code unknown;  // creating the file says why
+  check<ConfigError>(!fs::is_regular_file(options.path, unknown) ||
+                         is_token_file(File::open_for_reading(options.path)),
+                     "{}: is there already and no token file, so it is not replaced: move it away, "
+                     "or choose another name",
+                     options.path.native());
   return options;
 }
 
@@ -54,6 +60,8 @@ struct TokenWriter::Shard {
   bool is_ended = true;
   // The tokens that have reached the file.
   std::uint64_t num_done = 0;
+  // By the thread that finishes it.
+  bool is_claimed = false;
   bool is_finished = false;
 };
 
@@ -143,23 +151,36 @@ void TokenWriter::write_part(std::size_t index, std::uint64_t offset,
   if (tokens.size_bytes() >= kBytesPerSync) {
     shard->file->begin_sync(place, tokens.size_bytes());
   }
-  bool is_full = false;
+  std::vector<Shard*> whole;
   {
     const std::lock_guard lock(mutex_);
     shard->num_done += tokens.size();
-    is_full = shard->num_done == options_.shard_tokens;
+    whole = claim_whole(index);
   }
-  if (is_full) {
-    finish(*shard);
+  for (Shard* const done : whole) {
+    finish(*done, ShardPlace::Inner);
   }
 }
 
-// By the thread that wrote the last of it.
-void TokenWriter::finish(Shard& shard) const {
+// Whether a shard is the last is known when the next one is: who writes to that finishes both.
+std::vector<TokenWriter::Shard*> TokenWriter::claim_whole(std::size_t index) {
+  std::vector<Shard*> whole;
+  for (std::size_t i = index == 0 ? 0 : index - 1; i <= index && i + 1 < shards_.size(); ++i) {
+    Shard& shard = *shards_[i];
+    if (!shard.is_claimed && shard.num_done == options_.shard_tokens) {
+      shard.is_claimed = true;
+      whole.push_back(&shard);
+    }
+  }
+  return whole;
+}
+
+void TokenWriter::finish(Shard& shard, ShardPlace place) const {
   shard.file->write_at(0, to_bytes({.vocabulary = options_.vocabulary,
                                     .bytes_per_token = bytes_per_token(options_.vocabulary),
                                     .num_tokens = shard.num_written,
-                                    .num_documents = shard.num_documents()}));
+                                    .num_documents = shard.num_documents(),
+                                    .shard_place = place}));
   shard.file->close();
   shard.is_finished = true;
 }
@@ -181,7 +202,8 @@ void TokenWriter::complete() {
         options_.path.native(), num_tokens_, num_done);
   for (const auto& shard : shards_) {
     if (!shard->is_finished) {
-      finish(*shard);
+      const ShardPlace place = shard == shards_.back() ? ShardPlace::Last : ShardPlace::Inner;
+      finish(*shard, options_.shard_tokens == 0 ? ShardPlace::None : place);
     }
   }
   is_complete_ = true;

@@ -12,6 +12,9 @@
 
 namespace fsdptrain::data {
 
+// Of a set: whoever reads it maps them all.
+inline constexpr std::uint64_t kLargestShards = 10'000;
+
 // Writes a token file, or a set of shards with `shard_tokens` tokens each, the last with the rest:
 // NAME-00000.bin, NAME-00001.bin, ... for a path NAME or NAME.anything. Nothing appears under
 // these names before commit(), and nothing stays without one. Only shards that are being written
@@ -26,15 +29,16 @@ class TokenWriter {
     std::uint64_t shard_tokens = 0;
   };
 
-  // DataError for a vocabulary that no file can have. ConfigError if shards of that name exist:
-  // mixed with a set of another length they could not be told apart.
+  // DataError for a vocabulary that no file can have; PathError. ConfigError if shards of that name
+  // exist: mixed with a set of another length they could not be told apart. ConfigError if what is
+  // at `path` is no token file, and so not this writer's to replace.
   explicit TokenWriter(const Options& options);
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
   ~TokenWriter();
 
   // Makes room for the next tokens and returns the place of the first; one thread at a time.
-  // ConfigError beyond 10,000 shards: whoever reads a set maps them all.
+  // ConfigError beyond kLargestShards.
   std::uint64_t reserve(std::uint64_t num_tokens);
   // Writes into that room, every place of it once; threads may write into their own at the same
   // time, and while another reserves. The type is that of the width: uint16_t up to a vocabulary
@@ -68,7 +72,10 @@ class TokenWriter {
   void write_tokens(std::uint64_t begin, std::span<const Token> tokens);
   template <class Token>
   void write_part(std::size_t index, std::uint64_t offset, std::span<const Token> tokens);
-  void finish(Shard& shard) const;
+  // Those of shard `index` and the one before that are whole and not the last, claimed for the
+  // caller.
+  std::vector<Shard*> claim_whole(std::size_t index);
+  void finish(Shard& shard, ShardPlace place) const;
 
   Options options_;
   std::uint64_t num_tokens_ = 0;

@@ -148,7 +148,7 @@ class Others(BenchTest):
         self.assertEqual(share["ceiling"], 0.01)
         self.assertAlmostEqual(share["value"], figures["loader"]["value"] / figures["step"]["value"])
         self.assertEqual(self.files(), [])
-        self.check_error(FAILED, "no folder can be made in", "bench", "data", "--folder", "none",
+        self.check_error(REFUSED, "none: creating a folder in --folder failed: No such file", "bench", "data", "--folder", "none",
                          "--megabytes", 1)
 
     def test_ops_have_their_roofs(self):

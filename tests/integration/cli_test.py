@@ -36,11 +36,14 @@ class General(CliTest):
 
     def test_a_wrong_command_line_points_to_the_fitting_help(self):
         self.check_error(REFUSED, "subcommand is required: one of data, ")
-        self.check_error(REFUSED, ": one of data, model, train, eval, generate, config, bench, version: see fsdptrain "
-                         "--help", "teach")
+        self.check_error(REFUSED, '"juggle" is no command: one of data, model, train, eval, generate, config, '
+                         "bench, version: see fsdptrain --help", "juggle")
+        self.check_error(REFUSED, '"trian" is no command (did you mean train?): one of data, ', "trian", "--x")
         self.check_error(REFUSED, ": one of prepare, inspect, baseline: see fsdptrain data --help",
                          "data")
-        self.check_error(REFUSED, ": one of prepare, inspect, baseline: see", "data", "bake")
+        self.check_error(REFUSED, '"bake" is no command: one of prepare, inspect, baseline: see fsdptrain data '
+                         "--help", "data", "bake")
+        self.check_error(REFUSED, '"stp" is no command (did you mean step?): one of step, ', "bench", "stp")
         self.check_error(REFUSED, "--text is required: see fsdptrain data prepare --help", "data",
                          "prepare", "--output", "x")
         self.check_error(REFUSED, "--colour: see fsdptrain config --help", "config", "--colour")
@@ -96,26 +99,44 @@ class Prepare(CliTest):
                 (REFUSED, "none.txt: no such file or folder", "none.txt"),
                 (REFUSED, "empty.txt: the text is empty", "empty.txt"),
                 (REFUSED, "hollow: the folder holds no regular file", "hollow"),
-                (REFUSED, "circle: cannot be a text: Too many levels", "circle"),
+                (REFUSED, "circle: opening the text failed: Too many levels", "circle"),
                 (REFUSED, "must be a regular file or a folder", "/dev/zero"),
-                (FAILED, "/proc/self/mem: reading 1 bytes at offset 0 failed: Input/output error", "/proc/self/mem")):
+                (FAILED, "/proc/self/mem: reading 8 bytes at offset 0 failed: Input/output error", "/proc/self/mem")):
             with self.subTest(text):
                 self.check_error(exit_code, message, "data", "prepare", "--text", text, "--output",
                                  "x.tok")
                 self.assertEqual(self.files(), ["circle", "empty.txt", "hollow"])
 
-    def test_an_unreadable_text_is_a_failure(self):
+    def test_an_unreadable_text_is_refused(self):
         text = self.write("secret.txt", b"x")
         text.chmod(0)
         if os.access(text, os.R_OK):
             self.skipTest("this user may read every file")
-        self.check_error(FAILED, "secret.txt: opening for reading failed: Permission denied", "data", "prepare", "--text",
+        self.check_error(REFUSED, "secret.txt: opening for reading failed: Permission denied", "data", "prepare", "--text",
                          "secret.txt", "--output", "x.tok")
 
     def test_an_output_that_cannot_be_made(self):
         self.write("text.txt", b"x")
-        self.check_error(FAILED, "text.txt/no: creating the folder failed: Not a directory",
-                         "data", "prepare", "--text", "text.txt", "--output", "text.txt/no/x.tok")
+        self.write("folder/keep", b"x")
+        (self.folder / "circle").symlink_to("circle")
+        (self.folder / "dangling").symlink_to("gone")
+        before = self.files()
+        for message, output in (
+                ("text.txt/no: creating the folder failed: Not a directory", "text.txt/no/x.tok"),
+                ("text.txt: creating the folder failed: Not a directory", "text.txt/x.tok"),
+                ("circle: creating the folder failed: Too many levels", "circle/x.tok"),
+                ("dangling: creating the folder failed: it is a link to nothing", "dangling/x.tok"),
+                ("folder: cannot write a file there: it is a folder", "folder"),
+                ("/dev/null: cannot write a file there: it is a device", "/dev/null"),
+                (f"fsdptrain: {'n' * 300}: creating the file failed: File name too long; give a shorter one",
+                 "n" * 300),
+                # It fits, but not its temporary name.
+                (f"fsdptrain: {'n' * 250}: creating the file failed: File name too long", "n" * 250),
+                ("folder/keep: is there already and no token file", "folder/keep")):
+            with self.subTest(output):
+                self.check_error(REFUSED, message, "data", "prepare", "--text", "text.txt", "--output", output)
+                self.assertEqual(self.files(), before)
+        self.assertEqual((self.folder / "folder/keep").read_bytes(), b"x")
         self.check_error(REFUSED, "--output: must not be empty", "data", "prepare", "--text",
                          "text.txt", "--output", "")
         self.check_error(REFUSED, "--output text.txt: is part of the text", "data", "prepare",
@@ -133,7 +154,7 @@ class Prepare(CliTest):
         result = self.on_small_disk("64k", "data prepare --text text.txt --output disk/x.tok")
         self.assertEqual(result.returncode, FAILED, result.stderr)
         self.assertRegex(result.stderr,
-                         r"\Afsdptrain: disk/x.tok\S*: writing \d+ bytes at offset \d+ failed: "
+                         r"\Afsdptrain: disk/x.tok: writing \d+ bytes at offset \d+ failed: "
                          r"No space left on device; free space there, or write to another disk .*\n\Z")
         self.assertEqual(result.stdout, "")
 
@@ -175,6 +196,13 @@ class Inspect(CliTest):
         result = self.run_cli("data", "inspect", "--full", path)
         self.assertEqual(result.returncode, REFUSED)
         self.assertIn("token 1912 at offset 900 is outside the vocabulary of 257", result.stderr)
+        wrong = bytearray(bytes_before)
+        wrong[32] = 2
+        path.write_bytes(wrong)
+        self.check_done("data", "inspect", path)
+        result = self.run_cli("data", "inspect", "--full", path)
+        self.assertEqual(result.returncode, REFUSED)
+        self.assertIn("text.tok: the header counts 2 documents, but its tokens are 1", result.stderr)
 
 
 def trigram_nats(tokens, num_train, seq_len):

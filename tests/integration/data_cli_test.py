@@ -153,10 +153,55 @@ class Prepare(CliTest):
         self.assertEqual(len(list((self.folder / "set").iterdir())), 257)
         self.assertIn("tokens           5121\n", self.check_done("data", "inspect", "--full", "set", **few))
         self.write("long.txt", b"x" * 20_000)
-        self.check_error(REFUSED, "more than 10000 shards of 2 tokens: choose larger ones "
+        self.check_error(REFUSED, "20001 tokens are more than 10000 shards of 2 tokens: choose at least 3 "
                          "(--shard-tokens)", "data", "prepare", "--text", "long.txt", "--output",
                          "many/t", "--shard-tokens", 2)
         self.assertFalse((self.folder / "many").exists())
+
+    def test_what_is_no_text_in_a_folder_is_refused(self):
+        self.write("in/a.txt", b"x")
+        link = self.folder / "in/link"
+        for target, message in (
+                ("gone", "in/link: opening the text failed: it is a link to nothing; remove the link"),
+                ("link", "in/link: opening the text failed: Too many levels of symbolic links; remove"),
+                ("n" * 300, "in/link: opening the text failed: File name too long"),
+                ("a.txt/x", "in/link: opening the text failed: Not a directory")):
+            link.symlink_to(target)
+            with self.subTest(message):
+                self.check_error(REFUSED, message, "data", "prepare", "--text", "in", "--output", "t.bin")
+            link.unlink()
+        link.symlink_to("a.txt")
+        self.check_done("data", "prepare", "--text", "in", "--output", "t.bin")
+        self.assertEqual(tokens_of(self.folder / "t.bin"), [120, 256, 120, 256])
+        link.unlink()
+        (self.folder / "t.bin").rename(link)
+        self.check_error(REFUSED, "in/link: is a token file already: train on it", "data", "prepare", "--text",
+                         "in", "--output", "t.bin")
+        self.assertEqual(self.files(), ["in"])
+
+    def test_another_file_is_not_replaced_a_token_file_is(self):
+        self.write("text.txt", b"x")
+        self.write("notes", b"precious")
+        self.write("validation/t.bin", b"precious")
+        more = ["--validation-fraction", "0.5"]
+        for output, name, options in (("notes", "notes", []), ("t.bin", "validation/t.bin", more)):
+            self.check_error(REFUSED, f"{name}: is there already and no token file, so it is not replaced", "data",
+                             "prepare", "--text", "text.txt", "--output", output, *options)
+            self.assertEqual((self.folder / name).read_bytes(), b"precious")
+        self.assertEqual(self.files(), ["notes", "text.txt", "validation"])
+        for content in (b"y", b"z"):
+            self.assertEqual(tokens_of(self.prepare(content)), [content[0], 256])
+
+    def test_byte_order_marks_are_no_text(self):
+        self.write("in/a.jsonl", b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
+        self.write("in/b.txt", b"\xef\xbb\xbfthree")
+        self.check_done("data", "prepare", "--text", "in", "--output", "t.bin")
+        self.assertEqual(tokens_of(self.folder / "t.bin"), as_tokens(["one", "two", "three"]))
+
+    def test_numbers_beyond_64_bits_may_stand_beside_the_text(self):
+        self.write("a.jsonl", b'{"id": 123456789012345678901234567890, "x": -1e999, "text": "one"}\n')
+        self.check_done("data", "prepare", "--text", "a.jsonl", "--output", "t.bin")
+        self.assertEqual(tokens_of(self.folder / "t.bin"), as_tokens(["one"]))
 
     def test_wrong_options_are_refused(self):
         self.write("text.txt", b"x")
@@ -196,6 +241,35 @@ class Inspect(CliTest):
         (self.folder / shards[1]).unlink()
         self.check_error(REFUSED, "t-00002.bin: the shard before it is missing", "data", "inspect",
                          ".")
+
+    def test_a_set_that_lost_a_shard_or_holds_what_is_none_is_refused(self):
+        self.write("text.txt", b"x" * 999)
+        # 1,000 tokens: all shards are of one size, so that sizes do not tell the last.
+        self.check_done("data", "prepare", "--text", "text.txt", "--output", "set/t", "--shard-tokens", 250)
+        self.assertIn("tokens           1000\n", self.check_done("data", "inspect", "set"))
+        last = self.folder / "set/t-00003.bin"
+        content = last.read_bytes()
+        last.unlink()
+        commands = (["data", "inspect", "set"], ["data", "baseline", "--tokens", "set"],
+                    ["train", "--set", "data.tokens=set", "--set", "run.dir=run"])
+
+        def check_refused(message):
+            for command in commands:
+                with self.subTest(message, command=command[0]):
+                    self.check_error(REFUSED, message, *command)
+        check_refused("set/t-00002.bin: the shard behind it is missing: the set has lost a file")
+        last.symlink_to("gone")
+        check_refused("set/t-00003.bin: there is no such file: it is a link to nothing")
+        last.unlink()
+        last.symlink_to(last.name)
+        check_refused("set/t-00003.bin: opening for reading failed: Too many levels of symbolic links")
+        last.unlink()
+        last.write_bytes(content)
+        extra = self.folder / "set/x.bin"
+        extra.mkdir()
+        check_refused("set/x.bin: must be a file, got a folder")
+        extra.rmdir()
+        self.check_done("data", "inspect", "set")
 
     def test_files_that_do_not_fit_each_other_are_refused(self):
         path = self.prepare(b"x")

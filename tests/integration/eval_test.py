@@ -95,6 +95,14 @@ class Eval(CliTest):
         self.assertNotEqual(average["loss"], by_run["loss"])
         self.assertEqual(
             average, self.evaluate("--weights", "run/weights_ema.safetensors", "--tokens", "other.bin"))
+        # Of tokens that the run does not validate on, all whole windows count, but for what follows an end.
+        content = (self.folder / "t.bin").read_bytes()[HEADER_BYTES:]
+        tokens = struct.unpack(f"<{len(content) // 2}H", content)
+        inputs = tokens[:(len(tokens) - 1) // 32 * 32]
+        elsewhere = self.evaluate("--run", "run", "--tokens", "t.bin")
+        self.assertEqual(elsewhere["targets"], len(inputs) - inputs.count(256))
+        both = self.evaluate("--run", "run", "--tokens", "t.bin", "other.bin")
+        self.assertEqual(both["targets"], elsewhere["targets"] + by_run["targets"])
         few = self.evaluate("--run", "run", "--batches", "1")
         self.assertEqual(few["targets"], 2 * 32)
 
@@ -113,8 +121,19 @@ class Eval(CliTest):
             with self.subTest(message):
                 self.check_error(REFUSED, message, "eval", *arguments)
         self.write("wide.bin", token_header(100, 2, 257, 256, 1, b"other") + bytes(200))
-        self.check_error(REFUSED, 'wide.bin: holds tokens of "other", the weights are of "byte"', "eval",
-                         "--run", "run", "--tokens", "wide.bin")
+        self.check_error(REFUSED, "wide.bin: holds tokens of another vocabulary than run/weights.safetensors was "
+                         "trained on: tokenizer other, 257 tokens, end of document 256, not tokenizer byte, 257 "
+                         "tokens, end of document 256: prepare", "eval", "--run", "run", "--tokens", "wide.bin")
+        # Smaller than the model's, larger, and with other ends: of one name all the same.
+        for vocab_size, end, message in ((200, 199, "tokenizer byte, 200 tokens, end of document 199, not "),
+                                         (300, 256, "tokenizer byte, 300 tokens, end of document 256, not "),
+                                         (257, 0xffffffff, "257 tokens, end of document none, not ")):
+            with self.subTest(message):
+                self.write("like.bin", token_header(100, 2, vocab_size, end, 1, b"byte") + bytes(200))
+                self.check_error(REFUSED, message, "eval", "--run", "run", "--tokens", "like.bin")
+        # Nor may the tokens of the run become others.
+        self.write("t.bin", (self.folder / "like.bin").read_bytes())
+        self.check_error(REFUSED, "t.bin: holds tokens of another vocabulary than run/", "eval", "--run", "run")
 
     def test_weights_of_other_tokenizers_take_and_give_numbers(self):
         tokens = [number * number % 1000 for number in range(4000)]
@@ -128,6 +147,14 @@ class Eval(CliTest):
         self.assertEqual(len(numbers), 8)
         self.assertTrue(all(0 <= number < 70_000 for number in numbers))
         self.assertEqual(self.check_done(*arguments), text)
+        for ids, place in (("1,,2", 2), ("1,2,", 3), (",1", 1), ("1,x", 2), ("1 2", 1), ("-1", 1),
+                           ("1,2147483648", 2)):
+            with self.subTest(ids):
+                self.check_error(REFUSED, f'with one comma between two, got "{ids}": number {place} is none',
+                                 "generate", "--run", "run", f"--prompt-ids={ids}")
+        self.check_error(REFUSED, 'got "": number 1 is none', "generate", "--run", "run", "--prompt-ids", "")
+        self.check_error(REFUSED, "--prompt-ids: 70000 is no token: the vocabulary has 70000", "generate",
+                         "--run", "run", "--prompt-ids", "70000")
         self.check_error(REFUSED, 'these are of "numbers": give --prompt-ids', "generate", "--run", "run",
                          "--prompt", "a")
         self.check_error(REFUSED, "70000 is no token: the vocabulary has 70000", "generate", "--run", "run",

@@ -111,6 +111,24 @@ class Generate(CliTest):
                          "--output", "sample.txt")
         self.check_error(FAILED, "eval: the loss of run/weights.safetensors is", "eval", "--run", "run")
 
+    def test_an_output_that_cannot_be_made_is_refused_before_the_work(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        (self.folder / "folder").mkdir()
+        (self.folder / "circle").symlink_to("circle")
+        before = self.files()
+        for message, output in (
+                ("folder: cannot write a file there: it is a folder", "folder"),
+                ("none/x: creating the file failed: No such file or directory; create the folder first", "none/x"),
+                ("text.txt/x: creating the file failed: Not a directory", "text.txt/x"),
+                ("circle/x: creating the file failed: Too many levels of symbolic links", "circle/x"),
+                (f"fsdptrain: {'n' * 300}: creating the file failed: File name too long", "n" * 300)):
+            with self.subTest(output):
+                # So many tokens take longer than this call may.
+                self.check_error(REFUSED, message, "generate", "--run", "run", "--prompt", "a", "--tokens",
+                                 1 << 30, "--output", output)
+        self.assertEqual(self.files(), before)
+
     def test_the_weights_are_not_written_over(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)

@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/threads/thread_boards.h"
+#include "comm/world.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "tests/support/gpt2_run.h"
@@ -60,7 +62,8 @@ struct Run {
     const auto result = gpt2.step.forward_backward({&batch, 1}, number);
     const double norm = result.grad_norm.item();
     if (!std::isfinite(norm) || !std::isfinite(result.loss.item())) {
-      policy.react({gpt2.step, gpt2.parameters, {&batch, 1}, number, result.loss.item(), norm},
+      policy.react({gpt2.step, gpt2.parameters, tools::whole_step({&batch, 1}), world, number,
+                    result.loss.item(), norm},
                    reporter, [this] { ++saved; });
       return;
     }
@@ -78,6 +81,8 @@ struct Run {
   }
 
   testing::TemporaryFolder folder;
+  comm::ThreadBoards boards{1};
+  comm::World world{boards.connect(0), {}};
   Gpt2Run gpt2;
   NonFinitePolicy policy;
   tools::RunFolder run_folder;

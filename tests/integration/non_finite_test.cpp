@@ -72,7 +72,7 @@ bool is_finite(const tools::TrainStep::Result& result) {
 NonFinite located(Gpt2Run& run, std::uint64_t step = 7) {
   const auto batches = micro_batches();
   REQUIRE_FALSE(is_finite(run.step.forward_backward(batches, step)));
-  const auto found = tools::locate_non_finite(run.step, batches, step);
+  const auto found = tools::locate_non_finite(run.step, tools::whole_step(batches), step);
   REQUIRE(found.has_value());
   return *found;
 }
@@ -219,7 +219,7 @@ TEST_SUITE("integration/non_finite") {
          }});
     const auto batches = micro_batches();
     CHECK_FALSE(is_finite(run.step.forward_backward(batches, 3)));
-    CHECK_FALSE(tools::locate_non_finite(run.step, batches, 3).has_value());
+    CHECK_FALSE(tools::locate_non_finite(run.step, tools::whole_step(batches), 3).has_value());
   }
 
   TEST_CASE("a step that is located and left out leaves no trace in weights, moments and results") {

@@ -34,9 +34,9 @@ class TrainSignals(TrainTest):
         self.wait_until(is_noted, process)
 
     def wait_for_work(self, process):
-        """Until the main thread has computed for 50 ms more."""
+        """Until the process has computed for 50 ms more."""
         def ticks():
-            stat = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/stat").read_text()
+            stat = pathlib.Path(f"/proc/{process.pid}/stat").read_text()
             return int(stat.rsplit(")", 1)[1].split()[11])
 
         begin = ticks()

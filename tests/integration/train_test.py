@@ -10,6 +10,8 @@ import pty
 import re
 import resource
 import select
+import shutil
+import signal
 import struct
 import subprocess
 import termios
@@ -319,6 +321,35 @@ class Train(TrainTest):
                 self.assertTrue(shown.endswith(b"\r\x1b[K"), shown[-80:])
                 for line in shown.replace(b"\x1b[K", b"").split(b"\r"):
                     self.assertLess(len(line), columns)
+
+    def test_a_folder_that_cannot_be_made_is_refused(self):
+        self.prepare(TEXT)
+        (self.folder / "circle").symlink_to("circle")
+        (self.folder / "dangling").symlink_to("gone")
+        before = self.files()
+        for message, run in (
+                ("run.dir: text.txt/run: creating the folder failed: Not a directory", "text.txt/run"),
+                ("run.dir: circle: creating the folder failed: Too many levels of symbolic links", "circle"),
+                ("run.dir: dangling: creating the folder failed: it is a link to nothing", "dangling"),
+                ("run.dir: dangling: creating the folder failed: it is a link to nothing", "dangling/run"),
+                ("creating the folder failed: File name too long; give a shorter one", "n" * 300)):
+            for more in ([], ["--overwrite"]):
+                with self.subTest(run, more=more):
+                    self.check_error(REFUSED, message, "train", *TINY, "--set", f"run.dir={run}", *more)
+        self.assertEqual(self.files(), before)
+
+    def test_a_folder_that_goes_away_during_the_run_is_a_failure(self):
+        self.prepare(TEXT)
+        process = self.start("--set", "train.steps=100000000", "--set", "log.every=1")
+        for line in process.stdout:
+            if line.startswith("step"):
+                break
+        shutil.rmtree(self.folder / "run")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, FAILED, errors)
+        self.assertIn("fsdptrain: run/weights.safetensors: creating the file failed: No such file or directory; "
+                      "create the folder first", errors)
 
     def test_an_empty_folder_is_accepted(self):
         self.prepare(TEXT)

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/combine.h"
+#include "kernels/copy_bytes.h"
 #include "kernels/optimizer.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/ops/activation.h"
@@ -240,6 +242,30 @@ void print_optimizers(const std::string& dtype_name, DType dtype) {
   print("optimizer/" + dtype_name, {parameters, first, second, squares});
 }
 
+void print_collectives(const std::string& dtype_name, DType dtype) {
+  constexpr std::int64_t kCount = 1013;
+  Tensors tensors;
+  std::vector<const void*> parts;
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    tensors.push_back(random_tensor({kCount}, 30 + i, 1, dtype));
+    parts.push_back(tensors.back().view().data);
+  }
+  const Launch launch = tensors[0].launch();
+  Tensors results;
+  for (const kernels::CombineOptions& options :
+       {kernels::CombineOptions{.factor = 0.7, .scale = 0.1},
+        kernels::CombineOptions{.op = kernels::CombineOp::Min},
+        kernels::CombineOptions{.op = kernels::CombineOp::Max}}) {
+    results.push_back(Tensor::empty({kCount}, dtype));
+    kernels::combine(launch, {results.back().view().data, dtype}, {parts, dtype, kCount}, options);
+  }
+  print("combine/" + dtype_name, results);
+  const Tensor copied = Tensor::empty({kCount}, dtype);
+  kernels::copy_bytes(launch, copied.view().data, parts[0],
+                      kCount * static_cast<std::int64_t>(size_of(dtype)), kernels::Caching::Stream);
+  print("copy_bytes/" + dtype_name, {copied});
+}
+
 void print_training_step(const std::string& dtype_name, DType dtype) {
   testing::Gpt2Run run(testing::tiny_gpt2(), Device::cpu(), dtype);
   const auto result = run.train(0, 2, 19);
@@ -258,6 +284,7 @@ void print_all() {
     print_products(name, dtype);
     print_rotary(name, dtype);
     print_rows(name, dtype);
+    print_collectives(name, dtype);
     if (dtype != DType::BFloat16) {
       print_optimizers(name, dtype);
     }

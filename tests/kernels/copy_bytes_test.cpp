@@ -1,8 +1,11 @@
 #include "kernels/copy_bytes.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -42,9 +45,60 @@ bool arrives(RankContext& context, Caching caching, const std::vector<std::byte>
          std::all_of(begin, place, untouched) && std::all_of(place + nbytes, end, untouched);
 }
 
+void wait_for(const std::atomic<int>& flag, int value) {
+  for (int spin = 0; flag.load(std::memory_order_acquire) != value; ++spin) {
+    if (spin > 1000) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+// Streams whole lines to another thread, a release store right behind each copy; how often it saw
+// old bytes. The last line is the one to be late.
+int stale_reads(Isa isa) {
+  constexpr std::size_t kBytes = 4096;
+  constexpr int kRounds = 100000;
+  RankContext context({.threads = 1, .isa = isa, .log_prefix = {}});
+  const Launch launch = context.launch(Device::cpu());
+  const Allocation memory =
+      context.allocator(Device::cpu()).allocate(kBytes, MemoryCategory::Communication);
+  std::vector<std::byte> from(kBytes);
+  // Apart, so that the store that announces a copy is quick.
+  alignas(64) std::atomic<int> written{0};
+  alignas(64) std::atomic<int> read{0};
+  alignas(64) std::atomic<int> rounds{kRounds};
+  alignas(64) int stale = 0;
+  std::thread reader([&] {
+    for (int round = 1; round <= rounds.load(); ++round) {
+      wait_for(written, round);
+      stale += memory.data()[kBytes - 1] == static_cast<std::byte>(round) ? 0 : 1;
+      read.store(round, std::memory_order_release);
+    }
+  });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  for (int round = 1; round <= rounds.load(); ++round) {
+    if (std::chrono::steady_clock::now() > end) {
+      rounds.store(round);
+    }
+    std::ranges::fill(from, static_cast<std::byte>(round));
+    copy_bytes(launch, memory.data(), from.data(), kBytes, Caching::Stream);
+    written.store(round, std::memory_order_release);
+    wait_for(read, round);
+  }
+  reader.join();
+  return stale;
+}
+
 }  // namespace
 
 TEST_SUITE("kernels/copy_bytes") {
+  TEST_CASE("a release store behind a streamed copy hands its bytes to another thread") {
+    for (const Isa isa : supported_isas()) {
+      CAPTURE(name_of(isa));
+      CHECK(stale_reads(isa) == 0);
+    }
+  }
+
   TEST_CASE("bytes of every alignment and number arrive, and no others are written") {
     const std::vector<std::byte> source = random_bytes(1000);
     for (const Isa isa : supported_isas()) {

@@ -220,6 +220,16 @@ class IsaRegisters(unittest.TestCase):
         self.assertEqual(self.check("avx512", "vmulps %ymm1,%ymm2,%ymm3", "vmovups %zmm1,(%rax)"),
                          (0, False))
 
+    def test_stores_past_the_caches_need_a_fence(self):
+        for fenced, *instructions in (
+                (True, "movups %xmm0,(%rdi)"), (True, "movntdqa (%rdi),%xmm0"),
+                (False, "movntdq %xmm0,(%rdi)"), (False, "vmovntdq %zmm0,(%rdi)"),
+                (True, "vmovntdq %zmm0,(%rdi)", "sfence"),
+                (False, "vmovntdq %zmm0,(%rdi)", "lfence")):
+            with self.subTest(instructions=instructions):
+                lines = [f"   0:\t{instruction}" for instruction in instructions]
+                self.assertEqual(check_isa_registers.fenced(lines), fenced)
+
 
 class Changelog(unittest.TestCase):
     def test_an_unreleased_section_with_an_entry_is_demanded(self):

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
@@ -39,9 +40,9 @@ class WorkFolder {
  public:
   explicit WorkFolder(const fs::path& parent) {
     std::string name = parent / "fsdptrain-bench-XXXXXX";
-    check<IoError>(::mkdtemp(name.data()) != nullptr,
-                   "bench: no folder can be made in {}: choose another by --folder",
-                   parent.native());
+    if (::mkdtemp(name.data()) == nullptr) {
+      fail_path(parent, "creating a folder in --folder", errno);
+    }
     path_ = name;
   }
   WorkFolder(const WorkFolder&) = delete;

@@ -2,7 +2,7 @@
 """Fails where an object of an ISA variant uses registers that the variant has not, or none of its own.
 
 A baseline object must run on any x86-64, and a variant without arithmetic on its widest vectors
-is not worth its compilation.
+is not worth its compilation. Non-temporal stores without a fence, which nothing else orders, fail too.
 """
 
 import os
@@ -19,8 +19,12 @@ RULES = {
 # The instructions that arithmetic on a register's whole width is made of.
 ARITHMETIC = re.compile(r"\t(v?mul|v?add|v?sub|v?fn?m(add|sub)\d*)p[sd]\s")
 
-# Units that pick their elements one by one.
-WITHOUT_VECTORS = {"gather.cpp.o"}
+# Stores past the caches (movntdqa is a load), and what orders them.
+STREAM = re.compile(r"\tv?movnt(i|q|dq|p[sd])\s")
+FENCE = re.compile(r"\t[sm]fence\b")
+
+# Units that pick their elements one by one, or do not compute with them.
+WITHOUT_VECTORS = {"copy_bytes.cpp.o", "gather.cpp.o"}
 
 
 def check(disassembly, variant):
@@ -29,6 +33,11 @@ def check(disassembly, variant):
     found = [line for line in disassembly if forbidden and forbidden.search(line)]
     return found, own is None or any(
         own.search(line) and ARITHMETIC.search(line) for line in disassembly)
+
+
+def fenced(disassembly):
+    """Whether there is a fence where there are non-temporal stores."""
+    return not any(map(STREAM.search, disassembly)) or any(map(FENCE.search, disassembly))
 
 
 def main(arguments):
@@ -42,13 +51,17 @@ def main(arguments):
     for path in objects:
         listing = subprocess.run(["objdump", "--disassemble", "--no-show-raw-insn", path],
                                  check=True, capture_output=True, text=True).stdout
-        forbidden, own = check(listing.splitlines(), variant)
+        instructions = listing.splitlines()
+        forbidden, own = check(instructions, variant)
         if forbidden:
             print(f"{path}: {len(forbidden)} instructions that {variant} has not, the first:\n"
                   f"{forbidden[0]}")
             status = 1
         if not own and os.path.basename(path) not in WITHOUT_VECTORS:
             print(f"{path}: no arithmetic on the widest registers of {variant}")
+            status = 1
+        if not fenced(instructions):
+            print(f"{path}: non-temporal stores and no fence")
             status = 1
     return status
 

@@ -20,6 +20,7 @@ nlohmann-json3-dev   build  JSON: metrics and file headers
 libsimdjson-dev      build  simdjson: texts in JSONL
 libgloo-dev          build  gloo: bytes between hosts
 libxxhash-dev        build  xxHash: fingerprints of data
+libssl-dev           build  libcrypto of OpenSSL: who may talk to the rendezvous store
 bible-kjv            build  the King James Bible: the text that quickstart trains on
 python3              build  the lints and their tests (standard library only)
 clang-format         lint   source formatting, version 14

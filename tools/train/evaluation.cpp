@@ -42,6 +42,62 @@ std::uint64_t max_forwards(const EvaluationOptions& options) {
                                   : static_cast<std::uint64_t>(options.max_batches);
 }
 
+// One forward: samples [first, first + rows) of a dataset.
+struct Forward {
+  const data::TokenDataset* dataset;
+  std::uint64_t first;
+  std::uint64_t rows;
+};
+
+std::vector<Forward> forwards_of(
+    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
+    const EvaluationOptions& options) {
+  const auto step = static_cast<std::uint64_t>(options.batch);
+  std::uint64_t left = max_forwards(options);
+  std::vector<Forward> forwards;
+  for (const auto& dataset : datasets) {
+    const Share share = share_of(*dataset, step, left);
+    left -= share.forwards;
+    for (std::uint64_t first = 0; first < share.samples; first += step) {
+      forwards.push_back({dataset.get(), first, std::min(step, share.samples - first)});
+    }
+  }
+  return forwards;
+}
+
+LossTotals totals_of(models::Decoder& model, const Forward& forward) {
+  const data::Batch batch = data::sequential_batch(*forward.dataset, forward.first,
+                                                   static_cast<std::int64_t>(forward.rows));
+  return {
+      .nats =
+          model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {}).item(),
+      .num_targets = batch.num_targets,
+      .num_bytes = count_bytes(forward.dataset->source().vocabulary(), batch)};
+}
+
+void add(LossTotals& totals, const LossTotals& more) {
+  totals.nats += more.nats;
+  totals.num_targets += more.num_targets;
+  totals.num_bytes += more.num_bytes;
+}
+
+// The totals of every forward whose number is `first` modulo `stride`.
+std::vector<LossTotals> run_forwards(models::Decoder& model, std::span<const Forward> forwards,
+                                     std::size_t first, std::size_t stride,
+                                     const EvaluationOptions& options) {
+  const autograd::NoGradGuard no_grad;
+  const nn::EvaluationGuard evaluation(model);
+  std::vector<LossTotals> each;
+  LossTotals so_far;
+  for (std::size_t number = first; number < forwards.size(); number += stride) {
+    add(so_far, each.emplace_back(totals_of(model, forwards[number])));
+    if (options.progress) {
+      options.progress(so_far);
+    }
+  }
+  return each;
+}
+
 }  // namespace
 
 double LossTotals::perplexity() const {
@@ -67,26 +123,40 @@ std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDat
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options) {
-  const autograd::NoGradGuard no_grad;
-  const nn::EvaluationGuard evaluation(model);
   LossTotals totals;
-  const auto step = static_cast<std::uint64_t>(options.batch);
-  std::uint64_t left = max_forwards(options);
-  for (const auto& dataset : datasets) {
-    const Share share = share_of(*dataset, step, left);
-    left -= share.forwards;
-    for (std::uint64_t first = 0; first < share.samples; first += step) {
-      const std::uint64_t rows = std::min(step, share.samples - first);
-      const data::Batch batch =
-          data::sequential_batch(*dataset, first, static_cast<std::int64_t>(rows));
-      totals.nats +=
-          model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {}).item();
-      totals.num_targets += batch.num_targets;
-      totals.num_bytes += count_bytes(dataset->source().vocabulary(), batch);
-      if (options.progress) {
-        options.progress(totals);
-      }
-    }
+  for (const LossTotals& one : run_forwards(model, forwards_of(datasets, options), 0, 1, options)) {
+    add(totals, one);
+  }
+  return totals;
+}
+
+LossTotals evaluate(models::Decoder& model,
+                    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
+                    const EvaluationOptions& options, comm::ProcessGroup& group) {
+  const std::vector<Forward> forwards = forwards_of(datasets, options);
+  const auto size = static_cast<std::size_t>(group.size());
+  const std::vector<LossTotals> mine =
+      run_forwards(model, forwards, static_cast<std::size_t>(group.rank()), size, options);
+  // As many places on every rank, the last of which may stay empty.
+  const auto places = static_cast<std::int64_t>((forwards.size() + size - 1) / size);
+  const Tensor nats = Tensor::zeros({places}, DType::Float64);
+  const Tensor counts = Tensor::zeros({places, 2}, DType::Int64);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    nats.mutable_values<double>()[i] = mine[i].nats;
+    counts.mutable_values<std::int64_t>()[2 * i] = mine[i].num_targets;
+    counts.mutable_values<std::int64_t>()[2 * i + 1] = mine[i].num_bytes;
+  }
+  const Tensor all_nats = Tensor::empty({group.size(), places}, DType::Float64);
+  const Tensor all_counts = Tensor::empty({group.size(), places, 2}, DType::Int64);
+  group.issue(comm::all_gather(all_nats, nats)).wait();
+  group.issue(comm::all_gather(all_counts, counts)).wait();
+  // In the order of the forwards, so that the bits do not depend on the number of ranks.
+  LossTotals totals;
+  for (std::size_t number = 0; number < forwards.size(); ++number) {
+    const std::size_t place = number % size * static_cast<std::size_t>(places) + number / size;
+    add(totals, {.nats = all_nats.values<double>()[place],
+                 .num_targets = all_counts.values<std::int64_t>()[2 * place],
+                 .num_bytes = all_counts.values<std::int64_t>()[2 * place + 1]});
   }
   return totals;
 }

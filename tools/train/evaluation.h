@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "comm/process_group.h"
 #include "models/common/decoder.h"
 #include "runtime/data/token_dataset.h"
 
@@ -29,7 +30,7 @@ struct EvaluationOptions {
   std::int64_t batch = 1;
   // Forwards at most, over all datasets; 0: no limit.
   std::int64_t max_batches = 0;
-  // Told the targets so far after each forward; it may throw to stop.
+  // Told what this rank has so far after each of its forwards; it may throw to stop.
   std::function<void(const LossTotals&)> progress = {};
 };
 
@@ -43,5 +44,11 @@ std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDat
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options);
+
+// The same totals, bit for bit, on every rank of a group, the forwards spread over them.
+// Collective.
+LossTotals evaluate(models::Decoder& model,
+                    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
+                    const EvaluationOptions& options, comm::ProcessGroup& group);
 
 }  // namespace fsdptrain::tools

@@ -106,8 +106,7 @@ std::string non_finite_parameter(const nn::FlatParameters& parameters) {
   return {};
 }
 
-std::optional<NonFinite> locate_non_finite(TrainStep& train_step,
-                                           std::span<const data::Batch> micro_batches,
+std::optional<NonFinite> locate_non_finite(TrainStep& train_step, const TrainStep::Share& share,
                                            std::uint64_t step) {
   std::optional<NonFinite> found;
   std::size_t micro_batch = 0;
@@ -121,7 +120,7 @@ std::optional<NonFinite> locate_non_finite(TrainStep& train_step,
     if (!scan.non_finite) {
       return;
     }
-    const data::Batch& batch = micro_batches[micro_batch];
+    const data::Batch& batch = share.micro_batches[micro_batch];
     found = NonFinite{.step = step,
                       .micro_batch = micro_batch,
                       .first_sample = batch.first_sample,
@@ -138,7 +137,7 @@ std::optional<NonFinite> locate_non_finite(TrainStep& train_step,
                       .largest_before = largest};
   };
   const autograd::WatchGuard watch(look);
-  train_step.forward_backward(micro_batches, step, [&](std::size_t index) { micro_batch = index; });
+  train_step.accumulate(share, step, [&](std::size_t index) { micro_batch = index; });
   train_step.discard();
   return found;
 }

@@ -35,7 +35,7 @@ std::string non_finite_parameter(const nn::FlatParameters& parameters);
 struct NonFinite {
   // What keys the step's random numbers: 0 is the first step.
   std::uint64_t step = 0;
-  std::size_t micro_batch = 0;  // of the step
+  std::size_t micro_batch = 0;  // of the share that was looked through
   // The samples of the micro-batch, by global number.
   std::uint64_t first_sample = 0;
   std::int64_t num_samples = 0;
@@ -57,11 +57,10 @@ struct NonFinite {
   double largest_before = 0;
 };
 
-// Runs the forward and backward of a step again, with the same random numbers, and looks at every
-// value. Nothing if all are finite this time. The step can update nothing afterwards. It must run
-// before the parameters change, on the CPU.
-std::optional<NonFinite> locate_non_finite(TrainStep& train_step,
-                                           std::span<const data::Batch> micro_batches,
+// Runs the forward and backward of a share of a step again, with the same random numbers, and looks
+// at every value. Nothing if all are finite this time. The step can update nothing afterwards. It
+// must run before the parameters change, on the CPU.
+std::optional<NonFinite> locate_non_finite(TrainStep& train_step, const TrainStep::Share& share,
                                            std::uint64_t step);
 
 // "nan", "inf" or "-inf".

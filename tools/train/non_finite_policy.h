@@ -2,9 +2,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 
-#include "runtime/data/loader.h"
+#include "comm/world.h"
 #include "runtime/nn/flat_parameters.h"
 #include "tools/config.h"
 #include "tools/train/reporter.h"
@@ -16,7 +15,9 @@ namespace fsdptrain::tools {
 struct NonFiniteStep {
   TrainStep& train_step;
   const nn::FlatParameters& parameters;
-  std::span<const data::Batch> micro_batches;
+  // Of this rank.
+  TrainStep::Share share;
+  comm::World& world;
   // From 0.
   std::uint64_t number = 0;
   double loss = 0;
@@ -32,10 +33,10 @@ class NonFinitePolicy {
   // A step that was finite, and has its update.
   void passed() { skipped_in_a_row_ = 0; }
 
-  // Locates the value, writes an event line to metrics.jsonl, and returns if the run goes on
-  // without the step's update. Error if it is to end, or if the weights themselves are not finite;
-  // before it, and only for weights that are finite, `save_weights` runs: they are those from
-  // before the step.
+  // Locates the value on all ranks, which find the same, writes an event line to metrics.jsonl, and
+  // returns if the run goes on without the step's update. Error if it is to end, or if the weights
+  // themselves are not finite; before it, and only for weights that are finite, `save_weights`
+  // runs: they are those from before the step.
   void react(const NonFiniteStep& step, Reporter& reporter,
              const std::function<void()>& save_weights);
 

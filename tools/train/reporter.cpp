@@ -29,19 +29,34 @@ std::string as_duration(double seconds) {
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-Reporter::Reporter(const RunFolder& folder, const Options& options)
-    : options_(options),
-      metrics_path_(folder.metrics().string()),
-      samples_path_(folder.samples().string()),
-      metrics_(folder.metrics()),
-      progress_("train", static_cast<std::uint64_t>(options.steps), ProgressUnit::Turns) {
+void Reporter::open(const RunFolder& folder, const Options& options) {
+  options_ = options;
+  metrics_path_ = folder.metrics().string();
+  samples_path_ = folder.samples().string();
+  metrics_.emplace(folder.metrics());
   if (options.samples) {
     samples_.emplace(folder.samples());
+  }
+  progress_.emplace("train", static_cast<std::uint64_t>(options.steps), ProgressUnit::Turns);
+}
+
+void Reporter::progress(std::int64_t steps_done) {
+  if (progress_) {
+    progress_->update(static_cast<std::uint64_t>(steps_done));
+  }
+}
+
+void Reporter::clear_progress() {
+  if (progress_) {
+    progress_->clear();
   }
 }
 
 template <class Write>
 void Reporter::attempt_to(const std::string& what, const Write& write) {
+  if (!metrics_) {
+    return;
+  }
   try {
     write();
   } catch (const IoError& error) {
@@ -54,13 +69,15 @@ void Reporter::attempt_to(const std::string& what, const Write& write) {
 }
 
 void Reporter::line(const std::string& text) {
-  progress_.clear();
+  clear_progress();
   attempt_to(kStandardOutput, [&] { print_now(text + "\n"); });
 }
 
 void Reporter::warning(const std::string& text) {
-  progress_.clear();
-  log_warning("{}", text);
+  if (metrics_) {
+    clear_progress();
+    log_warning("{}", text);
+  }
 }
 
 void Reporter::step(const Step& step) {
@@ -102,11 +119,11 @@ void Reporter::sample(const Sample& sample) {
 void Reporter::event(const Json& line) {
   Json whole{{"attempt", options_.attempt}};
   whole.update(line);
-  attempt_to(metrics_path_, [&] { metrics_.write(as_text(whole)); });
+  attempt_to(metrics_path_, [&] { metrics_->write(as_text(whole)); });
 }
 
 void Reporter::check_complete(const std::string& weights) {
-  progress_.clear();
+  clear_progress();
   check<IoError>(failed_.empty(), "{} could not be written in full during the run: {} is complete",
                  fmt::join(failed_, " and "), weights);
 }

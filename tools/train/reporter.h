@@ -47,8 +47,12 @@ class Reporter {
     std::uint64_t seed = 0;
   };
 
+  // Every call does nothing, on a rank that leaves the word to another: until open().
+  Reporter() = default;
+  Reporter(const RunFolder& folder, const Options& options) { open(folder, options); }
+
   // IoError if a file exists or cannot be made.
-  Reporter(const RunFolder& folder, const Options& options);
+  void open(const RunFolder& folder, const Options& options);
 
   void line(const std::string& text);
   void warning(const std::string& text);
@@ -57,14 +61,13 @@ class Reporter {
   void sample(const Sample& sample);
   // A line of metrics.jsonl about anything else: an object, with the step in it.
   void event(const nlohmann::ordered_json& line);
-  void progress(std::int64_t steps_done) {
-    progress_.update(static_cast<std::uint64_t>(steps_done));
-  }
+  void progress(std::int64_t steps_done);
 
   // IoError naming what could not be written, if anything; `weights` are.
   void check_complete(const std::string& weights);
 
  private:
+  void clear_progress();
   // Calls write(); warns of its IoError unless `what` has failed before.
   template <class Write>
   void attempt_to(const std::string& what, const Write& write);
@@ -72,9 +75,10 @@ class Reporter {
   Options options_;
   std::string metrics_path_;
   std::string samples_path_;
-  JsonLinesWriter metrics_;
+  // There once it was opened, as is the progress.
+  std::optional<JsonLinesWriter> metrics_;
   std::optional<JsonLinesWriter> samples_;
-  Progress progress_;
+  std::optional<Progress> progress_;
   // What could not be written.
   std::vector<std::string> failed_;
 };

@@ -23,12 +23,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Puts the key in front of what is wrong with its path.
+template <class Action>
+auto naming_run_dir(const Action& action) {
+  try {
+    return action();
+  } catch (PathError& error) {
+    error.add_context("run.dir");
+    throw;
+  }
+}
+
 // Opens the folder and locks it until it is closed or the process ends. Where the file system
 // knows no locks, the one that makes config.toml has the folder all the same.
 int lock_folder(const fs::path& dir) {
   const int descriptor = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  check<IoError>(descriptor >= 0, "run.dir: {} cannot be opened: {}", dir.string(),
-                 std::generic_category().message(errno));
+  if (descriptor < 0) {
+    fail_path(dir, "opening the folder", errno);
+  }
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor);
     fail<ConfigError>("run.dir: a run writes to {} right now: give another folder, or end that run",
@@ -51,10 +63,14 @@ RunFolder::~RunFolder() {
 void RunFolder::check_free(const Config& config, Existing existing) {
   const RunFolder folder(config.run.dir, -1);
   std::error_code error;
-  if (!fs::exists(folder.dir_, error) || !folder.check_contents(existing)) {
+  if (!fs::exists(folder.dir_, error)) {
+    naming_run_dir([&] { missing_folders(folder.dir_); });
     return;
   }
-  const RunFolder taken(folder.dir_, lock_folder(folder.dir_));
+  if (!folder.check_contents(existing)) {
+    return;
+  }
+  const RunFolder taken(folder.dir_, naming_run_dir([&] { return lock_folder(folder.dir_); }));
   const auto check_kept = [&](std::string_view key, const std::string& input) {
     for (const fs::path& path : folder.files()) {
       check<ConfigError>(!fs::equivalent(input, path, error),
@@ -82,7 +98,9 @@ bool RunFolder::check_contents(Existing existing) const {
   const bool is_folder = fs::is_directory(dir_, error);
   if (is_folder) {
     const bool is_empty = fs::is_empty(dir_, error);
-    check<IoError>(!error, "run.dir: {} cannot be read: {}", dir_.string(), error.message());
+    if (error) {
+      naming_run_dir([&] { fail_path(dir_, "listing the folder", error.value()); });
+    }
     if (is_empty) {
       return false;
     }
@@ -110,12 +128,11 @@ RunFolder RunFolder::create(const Config& config, Existing existing) {
   const fs::path dir = config.run.dir;
   std::error_code error;
   if (!fs::exists(dir, error)) {
-    fs::create_directories(dir, error);
-    check<IoError>(!error, "run.dir: {} cannot be made: {}", dir.string(), error.message());
+    naming_run_dir([&] { make_folders(dir); });
   } else {
     RunFolder(dir, -1).check_contents(existing);
   }
-  RunFolder folder(dir, lock_folder(dir));
+  RunFolder folder(dir, naming_run_dir([&] { return lock_folder(dir); }));
   if (folder.check_contents(existing)) {
     folder.remove_run();
   }

@@ -15,13 +15,13 @@ class RunFolder {
   // What a folder that holds a run may meet: another run refuses it, or replaces it.
   enum class Existing { Refuse, Overwrite };
 
-  // ConfigError if create() would refuse run.dir as it is now, or remove a file that the run is to
-  // read; changes nothing.
+  // ConfigError or PathError if create() would refuse run.dir as it is now, ConfigError if it would
+  // remove a file that the run is to read; changes nothing.
   static void check_free(const Config& config, Existing existing);
   // Makes the folder, or takes an empty one; with Overwrite, takes one whose run.json is that of a
   // run, and removes the files of that run and nothing else.
   // ConfigError for any other folder, one that a run writes to right now, and for all but one of
-  // several callers at the same time.
+  // several callers at the same time. PathError where no folder can be made.
   static RunFolder create(const Config& config, Existing existing);
   // Writes config.toml; with run.json there first, whatever fails leaves the folder of a run.
   void write_config(const Config& config) const;

@@ -119,6 +119,7 @@ RunRecord::RunRecord(std::filesystem::path path, const RunFacts& facts)
             {"command_line", command_line()},
             {"environment", environment()},
             {"machine", machine(facts.measured_rate)},
+            {"ranks", facts.num_ranks},
             {"libraries", libraries()},
             {"data", data_files(facts.data)},
             {"parameters", facts.num_parameters},

@@ -20,10 +20,11 @@ struct DataFile {
 
 // What run.json says beside what the process, the build and the machine say of themselves.
 struct RunFacts {
+  int num_ranks = 1;
   std::vector<DataFile> data;
   std::int64_t num_parameters = 0;
   double flops_per_token = 0;
-  // Operations per second, measured when the run began.
+  // Operations per second of the threads of all ranks, measured when the run began.
   double measured_rate = 0;
 };
 

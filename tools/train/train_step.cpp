@@ -15,45 +15,50 @@ TrainStep::TrainStep(models::Decoder& model, nn::FlatParameters& parameters,
       device_(device),
       options_(options) {}
 
-TrainStep::Result TrainStep::forward_backward(
-    std::span<const data::Batch> micro_batches, std::uint64_t step,
-    const std::function<void(std::size_t micro_batch)>& before_each) {
+TrainStep::Result TrainStep::forward_backward(std::span<const data::Batch> micro_batches,
+                                              std::uint64_t step) {
+  const Share share = whole_step(micro_batches);
+  if (share.num_targets == 0) {
+    discard();
+    return {};
+  }
+  const Tensor loss = accumulate(share, step);
+  return {loss, finish_gradients()};
+}
+
+Tensor TrainStep::accumulate(const Share& share, std::uint64_t step,
+                             const std::function<void(std::size_t micro_batch)>& before_each) {
   discard();
-  std::int64_t num_targets = 0;
-  for (const data::Batch& batch : micro_batches) {
-    num_targets += batch.num_targets;
-  }
-  Result result;
-  if (num_targets == 0) {
-    return result;
-  }
-  result.loss = Tensor::zeros({}, DType::Float64, device_);
+  const Tensor sum = Tensor::zeros({}, DType::Float64, device_);
   RandomKeys& random = current_context().random;
   random.step = step;
-  for (std::size_t index = 0; index < micro_batches.size(); ++index) {
+  for (std::size_t index = 0; index < share.micro_batches.size(); ++index) {
     if (before_each) {
       before_each(index);
     }
-    const data::Batch& batch = micro_batches[index];
+    const data::Batch& batch = share.micro_batches[index];
     random.first_sample = batch.first_sample;
     const Tensor loss = model_.loss(rows_of(batch, device_), targets_of(batch, device_),
-                                    {.loss_scale = 1.0 / static_cast<double>(num_targets),
+                                    {.loss_scale = 1.0 / static_cast<double>(share.num_targets),
                                      .label_smoothing = options_.label_smoothing,
                                      .z_loss = options_.z_loss,
                                      .form = ops::HeadForm::GradientInForward});
     autograd::backward(loss);
-    kernels::accumulate(loss.launch(), result.loss.view(), loss.view());
+    kernels::accumulate(loss.launch(), sum.view(), loss.view());
   }
+  return sum;
+}
+
+Tensor TrainStep::finish_gradients() {
   parameters_.mark_active_segments();
   grad_norm_ = optim::gradient_norm(parameters_.chunks());
-  result.grad_norm = grad_norm_;
-  return result;
+  return grad_norm_;
 }
 
 void TrainStep::update(double lr) {
   check(grad_norm_.defined(),
-        "train: an update needs the gradients of a forward_backward() that had targets, and one "
-        "update is all that they are for");
+        "train: an update needs the gradients of a step that had targets, and one update is all "
+        "that they are for");
   const Tensor factor =
       options_.grad_clip > 0 ? optim::clip_factor(grad_norm_, options_.grad_clip) : Tensor();
   grad_norm_ = Tensor();
@@ -64,6 +69,14 @@ void TrainStep::update(double lr) {
 void TrainStep::discard() {
   grad_norm_ = Tensor();
   parameters_.zero_grad();
+}
+
+TrainStep::Share whole_step(std::span<const data::Batch> micro_batches) {
+  TrainStep::Share share{.micro_batches = micro_batches};
+  for (const data::Batch& batch : micro_batches) {
+    share.num_targets += batch.num_targets;
+  }
+  return share;
 }
 
 }  // namespace fsdptrain::tools

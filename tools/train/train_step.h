@@ -24,6 +24,12 @@ class TrainStep {
     double label_smoothing = 0;
     double z_loss = 0;
   };
+  // What of a step is computed here.
+  struct Share {
+    std::span<const data::Batch> micro_batches;
+    // Unmasked targets of the whole step, here and elsewhere.
+    std::int64_t num_targets = 0;
+  };
   struct Result {
     // float64, one element each, on the device: the mean loss over the step's targets, and the
     // gradient norm before clipping. Undefined where all targets of the step are masked: there is
@@ -36,12 +42,19 @@ class TrainStep {
   TrainStep(models::Decoder& model, nn::FlatParameters& parameters, optim::Optimizer& optimizer,
             Device device, const Options& options);
 
-  // `step` keys the random numbers, seed taken from the bound context. Every target weighs the
-  // same, whatever the micro-batch it is in. `before_each` is told the number of every micro-batch.
-  Result forward_backward(std::span<const data::Batch> micro_batches, std::uint64_t step,
-                          const std::function<void(std::size_t micro_batch)>& before_each = {});
-  // Updates the parameters, once, with the gradients of the forward_backward() before; Error if
-  // there are none.
+  // A whole step: accumulate(), then finish_gradients().
+  Result forward_backward(std::span<const data::Batch> micro_batches, std::uint64_t step);
+  // Forgets the gradients there are; then runs forward and backward of every micro-batch of a share
+  // with targets. The gradients, and the loss that is returned (float64, one element, on the
+  // device), are what the share adds to those of the step. `step` keys the random numbers, seed
+  // taken from the bound context. Every target weighs the same, whatever the micro-batch it is in.
+  // `before_each` is told the number of every micro-batch.
+  Tensor accumulate(const Share& share, std::uint64_t step,
+                    const std::function<void(std::size_t micro_batch)>& before_each = {});
+  // The norm of the gradients, which are those of the whole step by now: update() may use them.
+  Tensor finish_gradients();
+  // Updates the parameters, once, with the gradients that were finished before; Error if there are
+  // none.
   void update(double lr);
   // Forgets the gradients: the step updates nothing.
   void discard();
@@ -55,5 +68,8 @@ class TrainStep {
   // Of the gradients that update() will use; undefined where there are none.
   Tensor grad_norm_;
 };
+
+// Micro-batches that are a whole step.
+TrainStep::Share whole_step(std::span<const data::Batch> micro_batches);
 
 }  // namespace fsdptrain::tools

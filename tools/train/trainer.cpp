@@ -1,5 +1,6 @@
 #include "tools/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
@@ -7,7 +8,12 @@
 #include <optional>
 #include <vector>
 
+#include "comm/threads/run_ranks.h"
+#include "comm/world.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "runtime/base/processors.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
@@ -16,6 +22,7 @@
 #include "tools/machine/fma_roof.h"
 #include "tools/stop_signals.h"
 #include "tools/stopwatch.h"
+#include "tools/train/data_parallel.h"
 #include "tools/train/datasets.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/flops.h"
@@ -32,6 +39,21 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr double kSecondsToMeasureRate = 0.2;
+// A rank of this process cannot be lost without a word: one that fails tells the others at once.
+// They wait for as long as rank 0 makes samples, which a deadline would only end.
+constexpr comm::Nanoseconds kPatience = std::chrono::hours(24 * 365);
+
+// What rank 0 keeps of a run beside its trainer. It outlives the ranks: how the run ended is known
+// when all of them have.
+struct Account {
+  std::optional<RunFolder> folder;
+  std::optional<RunRecord> record;
+  // Since the first step.
+  Stopwatch stopwatch;
+  std::int64_t steps_done = 0;
+  // The one that ended the run, or 0.
+  int signal = 0;
+};
 
 // For run.json: the files that the run reads, which a renamed one does not replace.
 std::vector<DataFile> describe(const Datasets& datasets) {
@@ -58,14 +80,29 @@ std::vector<nn::FlatParameters::Named> averaged(std::vector<nn::FlatParameters::
   return parameters;
 }
 
-// The objects of one run, in the order in which they need each other: nothing that can refuse the
-// input comes behind the folder, which may replace an earlier run.
+// Operations per second of as many threads as all ranks together keep busy; the ranks themselves
+// would measure more than there is where they are more than the processors.
+double measure_rate(int num_ranks) {
+  const int threads = num_ranks * current_context().pool().threads();
+  RankContext context({.threads = std::min(threads, num_processors())});
+  const ContextGuard guard(context);
+  return measure_fma_rate(kSecondsToMeasureRate);
+}
+
+// The objects of one run on one rank, in the order in which they need each other: nothing that can
+// refuse the input comes behind the folder, which may replace an earlier run.
+//
+// All ranks do the same, with a share of each step. Rank 0 alone writes, reports and makes samples;
+// what decides about the course of the run is agreed by all.
 class Trainer {
  public:
-  Trainer(const Config& config, const StopSignals& signals, RunFolder::Existing existing);
+  // Collective. Only rank 0 has an account.
+  Trainer(const Config& config, const StopSignals& signals, comm::World& world, Account* account,
+          RunFolder::Existing existing);
 
-  // The exit code. Notes the end of the run, a failure too, in its record.
-  int run();
+  // Trains until the last step or a signal, and writes the weights, after a failure too.
+  // Collective.
+  void run();
 
  private:
   struct Interval {
@@ -73,10 +110,15 @@ class Trainer {
     std::int64_t steps = 0;
   };
 
-  // The rest of what can be refused, the initial weights and the average; then the folder is made.
-  RunFolder checked_folder(RunFolder::Existing existing);
-  // Trains until the last step or a signal, and writes the weights; the signal, or 0.
-  int train_all();
+  // The rest of what can be refused, the initial weights and the average.
+  void check_input();
+  // The run's folder and record.
+  void open_account(RunFolder::Existing existing);
+  void train_all();
+  // The signal that any rank has seen, or 0. Collective.
+  int agreed_signal();
+  // Of all ranks. Collective.
+  std::int64_t sum(std::int64_t value);
   void train_one(std::int64_t step);
   void report(std::int64_t step, double loss, double grad_norm, double lr);
   // Loss and samples.
@@ -84,28 +126,30 @@ class Trainer {
   void validation_loss(std::int64_t step);
   void write_samples(std::int64_t step);
   void write_weights();
-  void finish();
+  void finish(int signal);
   // What was learned before a failure that did not come from the weights.
   void rescue_weights();
-  void note_failure(const std::exception& error);
 
   Config config_;
   const StopSignals& signals_;
+  comm::World& world_;
+  // Null on all ranks but 0.
+  Account* account_;
   Datasets datasets_;
   std::vector<DataFile> data_files_;
   data::Loader loader_;
   std::unique_ptr<models::Decoder> model_;
   nn::FlatParameters parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  // Begins when the initial weights are there.
+  // Of rank 0; begins when the initial weights are there.
   std::optional<optim::WeightAverage> average_;
   optim::LrSchedule schedule_;
   TrainStep step_;
+  DataParallelStep data_parallel_;
   NonFinitePolicy non_finite_;
   double flops_per_token_;
+  // By rank 0.
   double measured_rate_;
-  RunFolder folder_;
-  RunRecord record_;
   Reporter reporter_;
   Stopwatch stopwatch_;
   Interval interval_;
@@ -114,9 +158,12 @@ class Trainer {
   bool weights_tried_ = false;
 };
 
-Trainer::Trainer(const Config& config, const StopSignals& signals, RunFolder::Existing existing)
+Trainer::Trainer(const Config& config, const StopSignals& signals, comm::World& world,
+                 Account* account, RunFolder::Existing existing)
     : config_(config),
       signals_(signals),
+      world_(world),
+      account_(account),
       datasets_(open_datasets(config)),
       data_files_(describe(datasets_)),
       loader_(make_loader(config, datasets_)),
@@ -128,21 +175,20 @@ Trainer::Trainer(const Config& config, const StopSignals& signals, RunFolder::Ex
             {.grad_clip = config.train.grad_clip,
              .label_smoothing = config.train.label_smoothing,
              .z_loss = config.train.z_loss}),
+      data_parallel_(step_, parameters_, world),
       non_finite_(config.train),
       flops_per_token_(flops_per_token(config)),
-      measured_rate_(measure_fma_rate(kSecondsToMeasureRate)),
-      folder_(checked_folder(existing)),
-      record_(folder_.record(), {.data = data_files_,
-                                 .num_parameters = parameters_.num_parameters(),
-                                 .flops_per_token = flops_per_token_,
-                                 .measured_rate = measured_rate_}),
-      reporter_(folder_, {.attempt = record_.attempt(),
-                          .steps = config.train.steps,
-                          .samples = !config.eval.prompts.empty()}) {
+      measured_rate_(account == nullptr ? 0 : measure_rate(world.size())) {
+  check_input();
+  // No rank refuses the input.
+  world_.control().issue(comm::barrier()).wait();
+  if (account_ != nullptr) {
+    open_account(existing);
+  }
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
 }
 
-RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
+void Trainer::check_input() {
   check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
   if (!config_.model.init_from.empty()) {
     load_weights(config_.model.init_from, parameters_);
@@ -154,103 +200,106 @@ RunFolder Trainer::checked_folder(RunFolder::Existing existing) {
   for (const auto& dataset : datasets_.validation) {
     data::sequential_batch(*dataset, 0, 1);
   }
-  if (config_.train.ema_decay > 0) {
+  if (account_ != nullptr && config_.train.ema_decay > 0) {
     average_.emplace(parameters_.chunks(), config_.train.ema_decay);
   }
-  return RunFolder::create(config_, existing);
 }
 
-int Trainer::run() {
+void Trainer::open_account(RunFolder::Existing existing) {
+  account_->folder.emplace(RunFolder::create(config_, existing));
+  account_->record.emplace(account_->folder->record(),
+                           RunFacts{.num_ranks = world_.size(),
+                                    .data = data_files_,
+                                    .num_parameters = parameters_.num_parameters(),
+                                    .flops_per_token = flops_per_token_,
+                                    .measured_rate = measured_rate_});
+  reporter_.open(*account_->folder, {.attempt = account_->record->attempt(),
+                                     .steps = config_.train.steps,
+                                     .samples = !config_.eval.prompts.empty()});
+  account_->folder->write_config(config_);
+}
+
+void Trainer::run() {
   try {
-    folder_.write_config(config_);
-    const int signal = train_all();
-    const int exit_code = static_cast<int>(ExitCode::Done) +
-                          (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
-    if (signal == 0) {
-      reporter_.check_complete(folder_.weights().string());
-    }
-    record_.end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
-                 .exit_code = exit_code,
-                 .steps = steps_done_,
-                 .seconds = stopwatch_.seconds()});
-    return exit_code;
-  } catch (const std::exception& error) {
+    train_all();
+  } catch (const std::exception&) {
     rescue_weights();
-    note_failure(error);
     throw;
   }
 }
 
 void Trainer::rescue_weights() {
-  if (steps_done_ == 0 || weights_tried_ || !non_finite_parameter(parameters_).empty()) {
+  if (account_ == nullptr || steps_done_ == 0 || weights_tried_ ||
+      !non_finite_parameter(parameters_).empty()) {
     return;
   }
   try {
     write_weights();
     reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}", steps_done_,
-                                  folder_.weights().string()));
+                                  account_->folder->weights().string()));
   } catch (const IoError& unwritten) {
     // The failure itself says more than that they could not be written.
     reporter_.warning(unwritten.what());
   }
 }
 
-void Trainer::note_failure(const std::exception& error) {
-  try {
-    record_.end({.status = RunStatus::Failed,
-                 .exit_code = exit_code_of(error),
-                 .steps = steps_done_,
-                 .seconds = stopwatch_.seconds(),
-                 .error = error.what()});
-  } catch (const IoError& unwritten) {
-    // The failure itself says more than that it could not be noted.
-    reporter_.warning(unwritten.what());
-  }
+int Trainer::agreed_signal() {
+  const Tensor signal = Tensor::full({1}, signals_.pending(), DType::Int64);
+  world_.control().issue(comm::all_reduce(signal, {.op = comm::ReduceOp::Max})).wait();
+  return static_cast<int>(signal.item());
 }
 
-int Trainer::train_all() {
-  reporter_.line(
-      fmt::format("{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
-                  "{} threads",
-                  config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
-                  datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
-                  name_of(current_context().isa()), current_context().pool().threads()));
+std::int64_t Trainer::sum(std::int64_t value) {
+  const Tensor sum = Tensor::zeros({1}, DType::Int64);
+  sum.mutable_values<std::int64_t>()[0] = value;
+  world_.control().issue(comm::all_reduce(sum)).wait();
+  return sum.values<std::int64_t>()[0];
+}
+
+void Trainer::train_all() {
+  reporter_.line(fmt::format(
+      "{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
+      "{} ranks x {} threads",
+      config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
+      datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
+      name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
   reporter_.line(
       fmt::format("rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
                   "{:.4g} MFLOP: {}",
                   measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
   stopwatch_ = {};
   interval_ = {};
-  while (steps_done_ < config_.train.steps && signals_.pending() == 0) {
+  if (account_ != nullptr) {
+    account_->stopwatch = stopwatch_;
+  }
+  int signal = agreed_signal();
+  while (steps_done_ < config_.train.steps && signal == 0) {
     const std::int64_t step = steps_done_;
     train_one(step);
     ++steps_done_;
+    if (account_ != nullptr) {
+      account_->steps_done = steps_done_;
+    }
     reporter_.progress(steps_done_);
+    signal = agreed_signal();
     const bool last = steps_done_ == config_.train.steps;
     const bool due = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
-    if (signals_.pending() == 0 && (last || due)) {
+    if (signal == 0 && (last || due)) {
       validate(step);
+      signal = agreed_signal();
     }
   }
   // One that arrives from here on comes too late: the run is done.
-  const int signal = signals_.pending();
-  finish();
-  if (signal != 0) {
-    reporter_.warning(
-        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
-                    signal, steps_done_, config_.train.steps));
-  }
-  return signal;
+  finish(signal);
 }
 
 void Trainer::train_one(std::int64_t step) {
-  std::vector<data::Batch> micro_batches;
-  for (std::int64_t index = 0; index < loader_.num_micro_batches(); ++index) {
-    micro_batches.push_back(loader_.micro_batch(static_cast<std::uint64_t>(step), index));
-  }
-  const double lr = schedule_.at(step);
   const auto number = static_cast<std::uint64_t>(step);
-  const TrainStep::Result result = step_.forward_backward(micro_batches, number);
+  const std::vector<data::Batch> micro_batches =
+      micro_batches_of_rank(loader_, number, {world_.rank(), world_.size()});
+  const TrainStep::Share share = data_parallel_.share_of(micro_batches);
+  const double lr = schedule_.at(step);
+  const TrainStep::Result result = data_parallel_.forward_backward(share, number);
   ++interval_.steps;
   if (!result.loss.defined()) {
     reporter_.warning(
@@ -258,10 +307,11 @@ void Trainer::train_one(std::int64_t step) {
                     step + 1, config_.train.steps));
     return;
   }
+  // The same bits on all ranks, and so is what follows from them.
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-    non_finite_.react({step_, parameters_, micro_batches, number, loss, grad_norm}, reporter_,
+    non_finite_.react({step_, parameters_, share, world_, number, loss, grad_norm}, reporter_,
                       [this] { write_weights(); });
     return;
   }
@@ -281,14 +331,16 @@ void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr
   const double rate = tokens / interval_.stopwatch.seconds();
   const double elapsed = stopwatch_.seconds();
   const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
+  const std::int64_t memory_live = sum(memory.live_total);
+  const std::int64_t memory_peak = sum(memory.peak_total);
   reporter_.step({.step = step + 1,
                   .loss = loss,
                   .lr = lr,
                   .grad_norm = grad_norm,
                   .tokens_per_second = rate,
                   .utilization = rate * flops_per_token_ / measured_rate_,
-                  .memory_live = memory.live_total,
-                  .memory_peak = memory.peak_total,
+                  .memory_live = memory_live,
+                  .memory_peak = memory_peak,
                   .seconds = elapsed,
                   .seconds_left = elapsed / static_cast<double>(step + 1) *
                                   static_cast<double>(config_.train.steps - step - 1)});
@@ -305,9 +357,9 @@ void Trainer::validation_loss(std::int64_t step) {
   if (datasets_.validation.empty()) {
     return;
   }
-  const LossTotals totals =
-      evaluate(*model_, datasets_.validation,
-               {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches});
+  const LossTotals totals = evaluate(
+      *model_, datasets_.validation,
+      {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches}, world_.control());
   if (totals.num_targets == 0) {
     reporter_.warning(fmt::format(
         "validation behind step {} of {} has no target: each of its tokens ends a document",
@@ -321,6 +373,9 @@ void Trainer::validation_loss(std::int64_t step) {
 }
 
 void Trainer::write_samples(std::int64_t step) {
+  if (account_ == nullptr) {
+    return;
+  }
   const auto seed = static_cast<std::uint64_t>(config_.run.seed);
   const auto stops = [this] { return signals_.pending() != 0; };
   for (const std::string& prompt : config_.eval.prompts) {
@@ -333,32 +388,111 @@ void Trainer::write_samples(std::int64_t step) {
 }
 
 void Trainer::write_weights() {
+  if (account_ == nullptr) {
+    return;
+  }
   weights_tried_ = true;
-  const WeightsInfo info{.config = config_, .tokenizer = datasets_.vocabulary().tokenizer};
-  save_weights(folder_.weights(), parameters_.named(), info);
+  const RunFolder& folder = *account_->folder;
+  const WeightsInfo info{.config = config_, .vocabulary = datasets_.vocabulary()};
+  save_weights(folder.weights(), parameters_.named(), info);
   if (average_) {
-    save_weights(folder_.average_weights(), averaged(parameters_.named(), *average_), info);
+    save_weights(folder.average_weights(), averaged(parameters_.named(), *average_), info);
   }
 }
 
-void Trainer::finish() {
+void Trainer::finish(int signal) {
+  const std::int64_t memory_peak =
+      sum(current_context().allocator(Device::cpu()).counters().peak_total);
+  if (account_ == nullptr) {
+    return;
+  }
   write_weights();
-  const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
+  const std::string weights = account_->folder->weights().string();
   reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
-                             as_duration(stopwatch_.seconds()), folder_.weights().string(),
-                             static_cast<double>(memory.peak_total) / (1024.0 * 1024.0)));
+                             as_duration(stopwatch_.seconds()), weights,
+                             static_cast<double>(memory_peak) / (1024.0 * 1024.0)));
+  account_->signal = signal;
+  if (signal != 0) {
+    reporter_.warning(
+        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
+                    signal, steps_done_, config_.train.steps));
+  } else {
+    reporter_.check_complete(weights);
+  }
+}
+
+void check_num_ranks(const Config& config, int num_ranks) {
+  const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
+  check<ConfigError>(num_ranks <= num_micro_batches,
+                     "--threads-as-ranks: {} ranks need as many micro-batches, but a step has {} "
+                     "(train.global_batch / train.micro_batch): run at most {} ranks, lower "
+                     "train.micro_batch or raise train.global_batch",
+                     num_ranks, num_micro_batches, num_micro_batches);
+}
+
+comm::ThreadRanks ranks_of(const Config& config, int num_ranks) {
+  const int threads =
+      config.run.threads == 0 ? num_processors() : static_cast<int>(config.run.threads);
+  return {.num_ranks = num_ranks,
+          .threads_per_rank = std::max(threads / num_ranks, 1),
+          .world = {.timeout = kPatience}};
+}
+
+// Notes how the run ended; the exit code.
+int end_run(Account& account) {
+  const int exit_code =
+      static_cast<int>(ExitCode::Done) +
+      (account.signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + account.signal);
+  account.record->end({.status = account.signal == 0 ? RunStatus::Done : RunStatus::Stopped,
+                       .exit_code = exit_code,
+                       .steps = account.steps_done,
+                       .seconds = account.stopwatch.seconds()});
+  return exit_code;
+}
+
+void note_failure(Account& account, const std::exception& error) {
+  if (!account.record) {
+    return;
+  }
+  try {
+    account.record->end({.status = RunStatus::Failed,
+                         .exit_code = exit_code_of(error),
+                         .steps = account.steps_done,
+                         .seconds = account.stopwatch.seconds(),
+                         .error = error.what()});
+  } catch (const IoError& unwritten) {
+    // The failure itself says more than that it could not be noted.
+    log_warning("{}", unwritten.what());
+  }
 }
 
 }  // namespace
 
-int train(const Config& config, RunFolder::Existing existing) {
-  // First of all: building a large model to be refused then would take minutes.
-  RunFolder::check_free(config, existing);
-  // Before the threads of the context, so that they hold the signals back too.
+int train(const Config& config, const TrainOptions& options) {
+  check_num_ranks(config, options.num_ranks);
+  // Before all else: building a large model to be refused then would take minutes.
+  RunFolder::check_free(config, options.existing);
+  // Before the threads of the ranks, so that they hold the signals back too.
   const StopSignals signals;
-  RankContext context({.threads = static_cast<int>(config.run.threads)});
-  const ContextGuard guard(context);
-  return Trainer(config, signals, existing).run();
+  Account account;
+  try {
+    comm::run_ranks(ranks_of(config, options.num_ranks), [&](comm::World& world) {
+      Trainer(config, signals, world, world.rank() == 0 ? &account : nullptr, options.existing)
+          .run();
+    });
+    return end_run(account);
+  } catch (const PathError& error) {
+    if (!account.folder) {
+      throw;
+    }
+    // Files could be made in the folder when the run began: it is no mistake of the user's.
+    const IoError failure(error.what());
+    note_failure(account, failure);
+    throw failure;
+  } catch (const std::exception& error) {
+    note_failure(account, error);
+    throw;
+  }
 }
 
 }  // namespace fsdptrain::tools

@@ -1,8 +1,11 @@
 #include "tools/train/weights.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -21,6 +24,19 @@ const std::string& find_metadata(const checkpoint::SafetensorsReader& reader,
                    "{}: its metadata lack \"{}\": it was not written by fsdptrain train",
                    reader.path().string(), key);
   return found->second;
+}
+
+constexpr const char* kNone = "none";
+
+std::uint32_t find_number(const checkpoint::SafetensorsReader& reader, const std::string& key) {
+  const std::string& text = find_metadata(reader, key);
+  std::uint32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  check<DataError>(error == std::errc() && rest == end,
+                   "{}: \"{}\" of its metadata must be a whole number of 32 bits, got {:?}",
+                   reader.path().string(), key, text);
+  return number;
 }
 
 bool is_readable(DType dtype) {
@@ -66,10 +82,14 @@ void save_weights(const std::filesystem::path& path,
   for (const auto& parameter : parameters) {
     specs.push_back({parameter.name, parameter.values.dtype(), parameter.values.shape()});
   }
-  checkpoint::SafetensorsWriter writer(
-      path,
-      {{"config", to_toml(info.config)}, {"format", "fsdptrain"}, {"tokenizer", info.tokenizer}},
-      specs);
+  const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
+  checkpoint::SafetensorsWriter writer(path,
+                                       {{"config", to_toml(info.config)},
+                                        {"end_of_document", end ? fmt::to_string(*end) : kNone},
+                                        {"format", "fsdptrain"},
+                                        {"tokenizer", info.vocabulary.tokenizer},
+                                        {"vocab_size", fmt::to_string(info.vocabulary.size)}},
+                                       specs);
   for (const auto& parameter : parameters) {
     writer.write(parameter.name, parameter.values.bytes());
   }
@@ -78,8 +98,15 @@ void save_weights(const std::filesystem::path& path,
 
 WeightsInfo read_weights_info(const std::filesystem::path& path) {
   const checkpoint::SafetensorsReader reader(path);
-  return {.config = parse_config(find_metadata(reader, "config"), path.string()),
-          .tokenizer = find_metadata(reader, "tokenizer")};
+  WeightsInfo info{.config = parse_config(find_metadata(reader, "config"), path.string()),
+                   .vocabulary = {.size = find_number(reader, "vocab_size"),
+                                  .end_of_document = std::nullopt,
+                                  .tokenizer = find_metadata(reader, "tokenizer")}};
+  if (find_metadata(reader, "end_of_document") != kNone) {
+    info.vocabulary.end_of_document = find_number(reader, "end_of_document");
+  }
+  data::check_vocabulary(path.string(), info.vocabulary);
+  return info;
 }
 
 void load_weights(const std::filesystem::path& path, nn::FlatParameters& parameters) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/token_header.h"
 #include "runtime/nn/flat_parameters.h"
 #include "tools/config.h"
 
@@ -14,8 +15,8 @@ namespace fsdptrain::tools {
 struct WeightsInfo {
   // The resolved configuration that they were trained with.
   Config config;
-  // Of the token file that they were trained on.
-  std::string tokenizer;
+  // Of the tokens that they were trained on.
+  data::Vocabulary vocabulary;
 };
 
 // The file appears under its name only when it is complete; where that fails, an older one stays.

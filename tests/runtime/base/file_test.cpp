@@ -1,5 +1,6 @@
 #include "runtime/base/file.h"
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/mapped_file.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/unreadable_folder.h"
 
 namespace fsdptrain {
 namespace {
@@ -28,6 +30,7 @@ namespace {
 using doctest::Contains;
 using testing::read_file;
 using testing::TemporaryFolder;
+using testing::UnreadableFolder;
 using testing::write_file;
 
 TEST_SUITE_BEGIN("runtime/base/file");
@@ -121,14 +124,82 @@ TEST_CASE("a link is replaced by the file; what it pointed to stays as it was") 
 
 TEST_CASE("places where no file can be made are named, with the cure") {
   const TemporaryFolder folder;
-  CHECK_THROWS_WITH_AS(AtomicFile(folder / "none/f"),
-                       Contains("creating the file failed: No such file or directory; create the "
-                                "folder first"),
-                       IoError);
-  CHECK_THROWS_WITH_AS(AtomicFile(folder.path()), Contains("it is a folder"), IoError);
   write_file(folder / "f", "");
-  CHECK_THROWS_WITH_AS(AtomicFile(folder / "f/g"), Contains("Not a directory"), IoError);
-  CHECK(names_in(folder) == std::set<std::string>{"f"});
+  std::filesystem::create_symlink("loop", folder / "loop");
+  const auto check_refused = [&](const std::filesystem::path& path, const char* message) {
+    CAPTURE(path);
+    const std::string text = path.string() + ": " + message;
+    CHECK_THROWS_WITH_AS(AtomicFile{path}, Contains(text.c_str()), PathError);
+  };
+  check_refused(folder / "none/f",
+                "creating the file failed: No such file or directory; create the folder first");
+  check_refused(folder.path(), "cannot write a file there: it is a folder");
+  check_refused("/dev/null", "cannot write a file there: it is a device");
+  check_refused(folder / "f/g", "creating the file failed: Not a directory; what is there is no");
+  check_refused(folder / "loop/g", "creating the file failed: Too many levels of symbolic links; ");
+  check_refused(folder / std::string(300, 'n'),
+                "creating the file failed: File name too long; give a shorter one");
+  CHECK(names_in(folder) == std::set<std::string>{"f", "loop"});
+}
+
+TEST_CASE("only what the user can change about a path is told as an error of the path") {
+  for (const int error : {ENOENT, ENOTDIR, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM,
+                          EROFS, ENXIO, ENODEV}) {
+    CAPTURE(error);
+    CHECK_THROWS_AS(fail_path("f", "opening", error), PathError);
+  }
+  for (const int error : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, EFBIG, EINTR}) {
+    CAPTURE(error);
+    try {
+      fail_path("f", "opening", error);
+    } catch (const PathError&) {
+      FAIL("an error of the path");
+    } catch (const IoError& refused) {
+      CHECK(std::string(refused.what()).starts_with("f: opening failed: "));
+    }
+  }
+}
+
+TEST_CASE("a missing right is an error of the path") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "");
+  std::filesystem::permissions(folder / "f", std::filesystem::perms::none);
+  std::filesystem::create_directories(folder / "closed/in");
+  const UnreadableFolder thread_without_rights(folder / "closed/in");
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::none);
+  constexpr const char* kReason = "failed: Permission denied; give this user the right, or another";
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder / "f"), Contains(kReason), PathError);
+  CHECK_THROWS_WITH_AS(AtomicFile(folder / "closed/f"), Contains(kReason), PathError);
+  CHECK_THROWS_WITH_AS(missing_folders(folder / "closed/new"), Contains(kReason), PathError);
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_all);
+}
+
+TEST_CASE("missing folders are made, the outer first, or none of them") {
+  const TemporaryFolder folder;
+  write_file(folder / "f", "");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  std::filesystem::create_symlink("gone", folder / "dangling");
+  std::filesystem::create_directory(folder / "there");
+  std::filesystem::create_symlink("there", folder / "link");
+  using Paths = std::vector<std::filesystem::path>;
+  CHECK(missing_folders(folder / "link/a/b") == Paths{folder / "link/a", folder / "link/a/b"});
+  CHECK(make_folders(folder / "link/a/b") == Paths{folder / "link/a", folder / "link/a/b"});
+  CHECK(std::filesystem::is_directory(folder / "there/a/b"));
+  CHECK(make_folders(folder / "there/a/b").empty());
+  CHECK(make_folders("").empty());
+  CHECK(make_folders(folder / "there/c/") == Paths{folder / "there/c"});
+  const auto check_refused = [&](const std::string& path, const char* message) {
+    CAPTURE(path);
+    CHECK_THROWS_WITH_AS(make_folders(folder / path), Contains(message), PathError);
+  };
+  check_refused("f", "f: creating the folder failed: Not a directory");
+  check_refused("f/a", "f/a: creating the folder failed: Not a directory");
+  check_refused("loop/a", "loop/a: creating the folder failed: Too many levels");
+  check_refused("dangling",
+                "dangling: creating the folder failed: it is a link to nothing; remove");
+  check_refused("dangling/a/b", "dangling: creating the folder failed: it is a link to nothing");
+  check_refused("new/" + std::string(300, 'n'), "creating the folder failed: File name too long");
+  CHECK(names_in(folder) == std::set<std::string>{"f", "loop", "dangling", "there", "link"});
 }
 
 TEST_CASE("a write that the system cuts short is an error with the rest, the reason and the cure") {
@@ -137,8 +208,8 @@ TEST_CASE("a write that the system cuts short is an error with the rest, the rea
     AtomicFile file(folder / "f");
     const SizeLimit limit(5);
     CHECK_THROWS_WITH_AS(file.write_at(0, bytes_of("0123456789")),
-                         Contains("writing 5 bytes at offset 5 failed: File too large; raise the "
-                                  "limit of file sizes (ulimit -f)"),
+                         Contains("/f: writing 5 bytes at offset 5 failed: File too large; raise "
+                                  "the limit of file sizes (ulimit -f)"),
                          IoError);
   }
   CHECK(names_in(folder).empty());
@@ -224,6 +295,16 @@ TEST_CASE("only regular files and links to them are opened") {
     CHECK_THROWS_WITH_AS(File::open_for_reading(folder / name), Contains("there is no such file"),
                          DataError);
   }
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder / "dangling"),
+                       Contains("there is no such file: it is a link to nothing"), DataError);
+  std::filesystem::create_symlink("loop", folder / "loop");
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder / "loop"),
+                       Contains("loop: opening for reading failed: Too many levels of symbolic "
+                                "links; remove the link"),
+                       PathError);
+  CHECK_THROWS_WITH_AS(File::open_for_reading(folder / std::string(300, 'n')),
+                       Contains("opening for reading failed: File name too long; give a shorter"),
+                       PathError);
   CHECK_THROWS_WITH_AS(File::open_for_reading(folder.path()), Contains("got a folder"), DataError);
   CHECK_THROWS_WITH_AS(File::open_for_reading(folder / "pipe"), Contains("got a pipe or device"),
                        DataError);

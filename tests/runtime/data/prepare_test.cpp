@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/base/random.h"
 #include "runtime/data/byte_text.h"
 #include "runtime/data/token_source.h"
@@ -197,6 +198,90 @@ TEST_CASE("what is wrong with a line is named with file, number and cure") {
       doctest::Contains("b.jsonl:3: must be an object"), DataError);
 }
 
+TEST_CASE("numbers of any size may stand beside the text, and must be numbers") {
+  const TemporaryFolder folder;
+  const auto with = [&](const std::string& number) {
+    write_file(folder / "x.jsonl",
+               fmt::format(R"({{"a": {0}, "b": "\\\" {0}", "text": "{0} q\"{0}", "c": [{0},{0}]}})",
+                           number));
+    return list_texts({folder / "x.jsonl"});
+  };
+  for (const char* number : {"18446744073709551616", "-9223372036854775809", "1e999", "-0.5E+400",
+                             "123456789012345678901234567890.25", "0"}) {
+    CAPTURE(number);
+    prepare(with(number), {.output = folder / "t"});
+    CHECK(tokens_of({folder / "t"}) == naive({fmt::format("{0} q\"{0}", number)}));
+  }
+  for (const char* number : {"01", "-", "1.", ".5", "1e", "1e+", "1-2", "+1", "1e999x", "1true",
+                             "018446744073709551616", "18446744073709551616.", "1e999.0"}) {
+    CAPTURE(number);
+    CHECK_THROWS_WITH_AS(prepare(with(number), {.output = folder / "t"}),
+                         doctest::Contains("x.jsonl:1: not valid JSON"), DataError);
+  }
+  write_file(folder / "x.jsonl", R"({"text": 18446744073709551616})");
+  CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "x.jsonl"}), {.output = folder / "t"}),
+                       doctest::Contains("the field \"text\" must be a string, got a number"),
+                       DataError);
+}
+
+TEST_CASE("a byte order mark is no part of a text, nor of the first line of JSONL") {
+  const TemporaryFolder folder;
+  const std::string mark = "\xef\xbb\xbf";
+  write_file(folder / "b.txt", mark + "text" + mark);
+  write_file(folder / "c.txt", mark);
+  write_file(folder / "d.jsonl", mark + R"({"text": "line"})" + "\n" + R"({"text": "next"})");
+  // Marks at, across and behind the border of the first two blocks of 1 MiB.
+  for (std::size_t size = (std::size_t{1} << 20) - 6; size <= std::size_t{1} << 20; ++size) {
+    CAPTURE(size);
+    const std::string first(size, 'x');
+    write_file(folder / "a.txt", first);
+    prepare(list_texts({folder / "a.txt", folder / "b.txt", folder / "c.txt", folder / "d.jsonl"}),
+            {.output = folder / "t"});
+    CHECK(tokens_of({folder / "t"}) == naive({first, "text" + mark, "", "line", "next"}));
+    prepare(list_texts({folder / "a.txt", folder / "d.jsonl"}), {.output = folder / "t"});
+    CHECK(tokens_of({folder / "t"}) == naive({first, "line", "next"}));
+  }
+  CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "c.txt"}), {.output = folder / "t"}),
+                       doctest::Contains("c.txt: the text is empty"), DataError);
+  write_file(folder / "d.jsonl", R"({"text": "line"})" + ("\n" + mark) + R"({"text": "next"})");
+  CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "d.jsonl"}), {.output = folder / "t"}),
+                       doctest::Contains("d.jsonl:2: not valid JSON"), DataError);
+  // Nor is a line the first because it is that of its block.
+  write_file(folder / "d.jsonl", "{\"text\": \"" + std::string(std::size_t{1} << 20, 'x') +
+                                     "\"}\n" + mark + R"({"text": "next"})");
+  CHECK_THROWS_WITH_AS(prepare(list_texts({folder / "d.jsonl"}), {.output = folder / "t"}),
+                       doctest::Contains("d.jsonl:2: not valid JSON"), DataError);
+}
+
+TEST_CASE("more shards than a set may have are refused before any work where the texts say so") {
+  const TemporaryFolder folder;
+  write_file(folder / "a", std::string(20'000, 'x'));
+  write_file(folder / "b.jsonl", "{\"text\": \"" + std::string(30'000, 'x') + "\"}");
+  std::uint64_t num_calls = 0;
+  const auto with = [&](const char* name, std::uint64_t shard_tokens, double fraction) {
+    ThreadPool pool(1);
+    num_calls = 0;
+    prepare_bytes(
+        list_texts({folder / name}),
+        {.output = folder / "out/t", .shard_tokens = shard_tokens, .validation_fraction = fraction},
+        pool, [&](std::uint64_t) { ++num_calls; });
+  };
+  CHECK_THROWS_WITH_AS(with("a", 2, 0),
+                       doctest::Contains("t: 20001 tokens are more than 10000 shards of 2 tokens: "
+                                         "choose at least 3 (--shard-tokens)"),
+                       ConfigError);
+  CHECK(num_calls == 0);
+  // Of two sets, 20,000 shards might hold them.
+  CHECK_THROWS_WITH_AS(
+      with("a", 1, 0.5),
+      doctest::Contains("are more than 20000 shards of 1 tokens: choose at least 2"), ConfigError);
+  CHECK(num_calls == 0);
+  // What JSONL holds is known when it is read.
+  CHECK_THROWS_WITH_AS(with("b.jsonl", 3, 0),
+                       doctest::Contains("more than 10000 shards of 3 tokens"), ConfigError);
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+}
+
 TEST_CASE("validation is whole documents by a hash of their number") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "text");
@@ -308,7 +393,7 @@ TEST_CASE("missing folders of the output are made, and stay only with something 
   CHECK(std::filesystem::is_empty(folder / "old"));
   CHECK_THROWS_WITH_AS(prepare(texts, {.output = folder / "a/b/t"}),
                        doctest::Contains("a/b: creating the folder failed: Not a directory"),
-                       IoError);
+                       PathError);
 }
 
 TEST_CASE("a training set that cannot take its name takes the validation set with it") {
@@ -326,7 +411,7 @@ TEST_CASE("a training set that cannot take its name takes the validation set wit
             list_texts({folder / "a.jsonl"}),
             {.output = folder / "out/t", .shard_tokens = shard_tokens, .validation_fraction = 0.5},
             pool, [&](std::uint64_t) { std::filesystem::create_directory(folder / name); }),
-        doctest::Contains("failed: Is a directory"), IoError);
+        doctest::Contains("its name failed: Is a directory"), IoError);
     std::filesystem::remove(folder / name);
     CHECK(std::filesystem::is_empty(folder / "out"));
   }

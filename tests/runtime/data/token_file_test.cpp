@@ -1,6 +1,8 @@
 #include "runtime/data/token_file.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include <doctest/doctest.h>
 
@@ -101,7 +103,8 @@ TEST_CASE("each defect of a file has its own message") {
       {"3 tokens must be of at least one document, got 0", changed(32, std::uint64_t{0})},
       {"the name of the tokenizer must be", changed(40, '\0')},
       {"the name of the tokenizer must be", changed(43, '\n')},
-      {"byte 72 of the header must be 0, got 1", changed(72, '\1')},
+      {"the place in a set of shards must be 0, 1 or 2, got 3", changed(72, std::uint32_t{3})},
+      {"byte 76 of the header must be 0, got 1", changed(76, '\1')},
       {"byte 1023 of the header must be 0, got 7", changed(1023, '\7')},
   };
   const TemporaryFolder folder;
@@ -145,6 +148,38 @@ TEST_CASE("random headers are read or refused, and never more than that") {
   // Changes of the vocabulary and of the name can be valid.
   CHECK(num_read > 0);
   CHECK(num_read < 1000);
+}
+
+TEST_CASE("documents are counted again, with a rest behind the last end as one more") {
+  const TemporaryFolder folder;
+  const auto check_count = [&](const std::vector<std::int64_t>& tokens,
+                               std::optional<std::uint32_t> end) {
+    write_tokens({folder / "t", {5, end, "test"}}, tokens);
+    const TokenFile file(folder / "t");
+    std::string bytes = testing::read_file(folder / "t");
+    const auto stored = std::as_bytes(std::span(bytes)).subspan(kTokenHeaderBytes);
+    const std::uint64_t num_ends = file.check_tokens(0, stored);
+    CHECK(num_ends ==
+          static_cast<std::uint64_t>(std::ranges::count(tokens, std::int64_t{4})) * (end ? 1 : 0));
+    CHECK_NOTHROW(file.check_num_documents(num_ends));
+    if (file.header().num_documents + 1 <= tokens.size()) {
+      bytes[32] = static_cast<char>(bytes[32] + 1);
+      write_file(folder / "wrong", bytes);
+      CHECK_THROWS_WITH_AS(
+          TokenFile(folder / "wrong").check_num_documents(num_ends),
+          doctest::Contains(fmt::format("wrong: the header counts {} documents, but its tokens "
+                                        "are {}: the file is damaged",
+                                        file.header().num_documents + 1,
+                                        file.header().num_documents)
+                                .c_str()),
+          DataError);
+    }
+  };
+  check_count({}, 4);
+  check_count({1, 2, 4, 4, 3, 4}, 4);
+  check_count({1, 2, 4, 4, 3}, 4);
+  check_count({1, 4, 2}, std::nullopt);
+  check_count(std::vector<std::int64_t>(9000, 4), 4);
 }
 
 TEST_CASE("a token outside the vocabulary is found when it is read, in either width") {

@@ -6,6 +6,7 @@
 #include "runtime/base/random.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
+#include "tests/support/unreadable_folder.h"
 
 namespace fsdptrain::data {
 namespace {
@@ -28,7 +29,8 @@ TEST_CASE("a folder is its .bin files by name, and nothing else") {
   write_tokens({folder / "b.bin", kSmall}, {1});
   write_tokens({folder / "a.bin", kSmall}, {2, 3});
   write_tokens({folder / "c.tok", kSmall}, {0});
-  std::filesystem::create_directory(folder / "d.bin");
+  std::filesystem::create_directory(folder / "d");
+  std::filesystem::create_symlink("gone", folder / "dangling");
   const TokenSource source(folder.path());
   CHECK(all_of(source) == std::vector<std::int64_t>{2, 3, 1});
   CHECK(source.name() == folder.path().native());
@@ -120,8 +122,59 @@ TEST_CASE("a shard set with a gap is not whole") {
   CHECK_THROWS_WITH_AS(TokenSource(folder.path()),
                        doctest::Contains("set-00001.bin: the shard before it is missing"),
                        DataError);
+  std::filesystem::rename(folder / "set-00002.bin", folder / "kept");
+  std::filesystem::remove(folder / "set-00001.bin");
+  write_tokens({folder / "set", kSmall, 1}, {0, 1, 2});
+  std::filesystem::remove(folder / "set-00002.bin");
+  CHECK_THROWS_WITH_AS(TokenSource(folder.path()),
+                       doctest::Contains("set-00001.bin: the shard behind it is missing"),
+                       DataError);
+  std::filesystem::rename(folder / "kept", folder / "set-00002.bin");
+  CHECK(all_of(TokenSource(folder.path())) == std::vector<std::int64_t>{0, 1, 2});
   // Who names files has chosen them.
   CHECK(all_of(TokenSource({folder / "set-00002.bin"})) == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("two sets of one name are not one") {
+  const TemporaryFolder folder;
+  write_tokens({folder / "set", kSmall, 1}, {0, 1});
+  write_tokens({folder / "other", kSmall, 1}, {2, 3});
+  CHECK(all_of(TokenSource(folder.path())) == std::vector<std::int64_t>{2, 3, 0, 1});
+  std::filesystem::rename(folder / "other-00000.bin", folder / "set-00002.bin");
+  std::filesystem::rename(folder / "other-00001.bin", folder / "set-00003.bin");
+  const std::string message =
+      fmt::format("set-00002.bin: lies behind {}, which is the last shard of its set",
+                  (folder / "set-00001.bin").native());
+  CHECK_THROWS_WITH_AS(TokenSource(folder.path()), doctest::Contains(message.c_str()), DataError);
+}
+
+TEST_CASE("shards that do not say their place, as earlier versions wrote them, are read") {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 3; ++i) {
+    write_tokens({folder / fmt::format("set-0000{}.bin", i), kSmall}, {i});
+  }
+  CHECK(all_of(TokenSource(folder.path())) == std::vector<std::int64_t>{0, 1, 2});
+}
+
+TEST_CASE("what is named like a token file and is none is told") {
+  const TemporaryFolder folder;
+  write_tokens({folder / "a.bin", kSmall}, {1});
+  const auto check_refused = [&](const char* message) {
+    CHECK_THROWS_WITH(TokenSource(folder.path()), doctest::Contains(message));
+    std::filesystem::remove(folder / "b.bin");
+  };
+  std::filesystem::create_directory(folder / "b.bin");
+  check_refused("b.bin: must be a file, got a folder");
+  std::filesystem::create_symlink("gone", folder / "b.bin");
+  check_refused("b.bin: there is no such file: it is a link to nothing");
+  std::filesystem::create_symlink("b.bin", folder / "b.bin");
+  check_refused("b.bin: opening for reading failed: Too many levels of symbolic links");
+  {
+    const testing::UnreadableFolder unreadable(folder.path());
+    check_refused(": listing the folder failed: Permission denied; give this user the right, or");
+  }
+  std::filesystem::create_symlink("a.bin", folder / "b.bin");
+  CHECK(all_of(TokenSource(folder.path())) == std::vector<std::int64_t>{1, 1});
 }
 
 TEST_CASE("the name of a set may have dots, and another set's may be its beginning") {

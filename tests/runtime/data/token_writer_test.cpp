@@ -5,10 +5,8 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <linux/capability.h>
 #include <numeric>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -17,12 +15,14 @@
 #include "runtime/base/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
+#include "tests/support/unreadable_folder.h"
 
 namespace fsdptrain::data {
 namespace {
 
 using testing::read_file;
 using testing::TemporaryFolder;
+using testing::UnreadableFolder;
 using testing::write_file;
 using testing::write_tokens;
 
@@ -31,8 +31,8 @@ TEST_SUITE_BEGIN("runtime/data/token_writer");
 const Vocabulary kSmall{5, 4, "test"};
 
 // A file of a vocabulary of 5 in which 4 ends a document, by the table of docs/formats.md.
-std::string documented_bytes(const std::vector<std::uint16_t>& tokens,
-                             std::uint64_t num_documents) {
+std::string documented_bytes(const std::vector<std::uint16_t>& tokens, std::uint64_t num_documents,
+                             std::uint32_t shard_place = 0) {
   std::string bytes(kTokenHeaderBytes + 2 * tokens.size(), '\0');
   const auto put = [&bytes](std::size_t offset, auto value) {
     std::memcpy(bytes.data() + offset, &value, sizeof value);
@@ -45,6 +45,7 @@ std::string documented_bytes(const std::vector<std::uint16_t>& tokens,
   put(28, std::uint32_t{4});
   put(32, num_documents);
   std::memcpy(bytes.data() + 40, "test", 4);
+  put(72, shard_place);
   std::memcpy(bytes.data() + kTokenHeaderBytes, tokens.data(), 2 * tokens.size());
   return bytes;
 }
@@ -104,6 +105,8 @@ TEST_CASE("shards hold the stream in order, all of one size but the last") {
       std::vector<std::int64_t> part(file.num_tokens());
       file.read(0, part);
       read.insert(read.end(), part.begin(), part.end());
+      CHECK(file.header().shard_place ==
+            (i + 1 == num_shards ? ShardPlace::Last : ShardPlace::Inner));
     }
     CHECK(read == tokens);
   }
@@ -115,9 +118,9 @@ TEST_CASE("a document in two shards is one of each, and one of the set") {
   writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>{3, 1, 4, 1, 2}));
   writer.commit();
   CHECK(writer.num_documents() == 2);
-  CHECK(read_file(folder / "set-00000.bin") == documented_bytes({3, 1}, 1));
-  CHECK(read_file(folder / "set-00001.bin") == documented_bytes({4, 1}, 2));
-  CHECK(read_file(folder / "set-00002.bin") == documented_bytes({2}, 1));
+  CHECK(read_file(folder / "set-00000.bin") == documented_bytes({3, 1}, 1, 1));
+  CHECK(read_file(folder / "set-00001.bin") == documented_bytes({4, 1}, 2, 1));
+  CHECK(read_file(folder / "set-00002.bin") == documented_bytes({2}, 1, 2));
 }
 
 TEST_CASE("parts that threads write in any order are the same files") {
@@ -178,43 +181,37 @@ TEST_CASE("a failed writer leaves the old file") {
   CHECK(read_file(folder / "t") == documented_bytes({3, 1, 4}, 1));
 }
 
+TEST_CASE("what is no token file is not replaced") {
+  const TemporaryFolder folder;
+  for (const char* other : {"", "FSDPTOK", "precious notes"}) {
+    CAPTURE(other);
+    write_file(folder / "t", other);
+    CHECK_THROWS_WITH_AS(TokenWriter({folder / "t", kSmall}),
+                         doctest::Contains("t: is there already and no token file, so it is not "
+                                           "replaced: move it away, or choose another name"),
+                         ConfigError);
+    CHECK(read_file(folder / "t") == other);
+    CHECK(names_in(folder) == std::vector<std::string>{"t"});
+  }
+  // One of ours, damaged as it may be.
+  write_file(folder / "t", "FSDPTOK1, cut short");
+  write_tokens({folder / "t", kSmall}, {3, 1, 4});
+  CHECK(read_file(folder / "t") == documented_bytes({3, 1, 4}, 1));
+}
+
 TEST_CASE("a set whose names cannot all be given leaves none of its files") {
   const TemporaryFolder folder;
   {
     TokenWriter writer({folder / "set", kSmall, 1});
     writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>{1, 2, 3}));
     std::filesystem::create_directory(folder / "set-00000.bin");
-    CHECK_THROWS_WITH_AS(writer.commit(), doctest::Contains("set-00000.bin failed: Is a directory"),
+    CHECK_THROWS_WITH_AS(writer.commit(),
+                         doctest::Contains("set-00000.bin: giving the finished file its name "
+                                           "failed: Is a directory"),
                          IoError);
   }
   CHECK(names_in(folder) == std::vector<std::string>{"set-00000.bin"});
 }
-
-// A folder in which files can be made, renamed and removed, but that cannot be opened: its mode
-// says so, and this thread gives up root's right to pass over modes. The destructor takes both
-// back.
-class UnreadableFolder {
- public:
-  explicit UnreadableFolder(std::filesystem::path path) : path_(std::move(path)) {
-    std::filesystem::permissions(path_, std::filesystem::perms{0300});
-    REQUIRE(::syscall(SYS_capget, &header_, before_.data()) == 0);
-    auto without = before_;
-    without[CAP_TO_INDEX(CAP_DAC_OVERRIDE)].effective &= ~CAP_TO_MASK(CAP_DAC_OVERRIDE);
-    without[CAP_TO_INDEX(CAP_DAC_READ_SEARCH)].effective &= ~CAP_TO_MASK(CAP_DAC_READ_SEARCH);
-    REQUIRE(::syscall(SYS_capset, &header_, without.data()) == 0);
-  }
-  UnreadableFolder(const UnreadableFolder&) = delete;
-  UnreadableFolder& operator=(const UnreadableFolder&) = delete;
-  ~UnreadableFolder() {
-    ::syscall(SYS_capset, &header_, before_.data());
-    std::filesystem::permissions(path_, std::filesystem::perms{0700});
-  }
-
- private:
-  std::filesystem::path path_;
-  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
-};
 
 TEST_CASE("a failure behind the name, before the folder is durable, leaves no file of the set") {
   for (const std::uint64_t shard_tokens : {0u, 1u, 100u}) {
@@ -245,6 +242,20 @@ TEST_CASE("a set may have more files than a process may open, to write and to re
   std::vector<std::int64_t> read(tokens.size());
   CHECK_NOTHROW(write_tokens({folder / "set", kSmall, 2}, tokens));
   CHECK_NOTHROW(TokenSource(folder.path()).read(0, read));
+  {
+    // One shard at a time, so that each is the last when it is full.
+    const TemporaryFolder other;
+    TokenWriter writer({other / "set", kSmall, 2});
+    for (std::size_t begin = 0; begin < tokens.size(); begin += 2) {
+      const auto end = std::min(begin + 2, tokens.size());
+      CHECK_NOTHROW(writer.append(std::span<const std::uint16_t>(std::vector<std::uint16_t>(
+          tokens.begin() + std::ptrdiff_t(begin), tokens.begin() + std::ptrdiff_t(end)))));
+    }
+    CHECK_NOTHROW(writer.commit());
+    for (const std::string& name : names_in(folder)) {
+      CHECK(read_file(other / name) == read_file(folder / name));
+    }
+  }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(read == tokens);
   CHECK(names_in(folder).size() == 150);
@@ -302,7 +313,7 @@ TEST_CASE("a missing folder is named before any work") {
   for (const std::uint64_t shard_tokens : {0u, 3u}) {
     CHECK_THROWS_WITH_AS(TokenWriter({folder / "no/t", kSmall, shard_tokens}),
                          doctest::Contains("No such file or directory; create the folder first"),
-                         IoError);
+                         PathError);
   }
 }
 

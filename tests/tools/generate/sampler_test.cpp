@@ -1,14 +1,21 @@
 #include "tools/generate/sampler.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <set>
+#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "models/gpt2/model.h"
 #include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "runtime/nn/evaluation_guard.h"
 #include "runtime/nn/flat_parameters.h"
+#include "tests/support/random_tensor.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -76,7 +83,8 @@ TEST_CASE("top_k keeps the likeliest and their proportions") {
 TEST_CASE("a logit of -infinity is never drawn") {
   check_frequencies(frequencies({-kInfinity, 0, -kInfinity, 0, -kInfinity}, 1, 0),
                     {0, 0.5, 0, 0.5, 0});
-  for (const double uniform : {1e-12, 1 - 1e-12}) {
+  // 1 stands for what rounding may leave over of the weights.
+  for (const double uniform : {1e-12, 1 - 1e-12, 1.0}) {
     CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1}, uniform) == 1);
     CHECK(draw({-kInfinity, 0, -kInfinity}, {.temperature = 1, .top_k = 2}, uniform) == 1);
   }
@@ -106,22 +114,67 @@ TEST_CASE("top_p keeps the fewest of the likeliest that reach it, and their prop
   }
 }
 
+// A model of 11 tokens and 8 positions whose training mode makes itself felt.
+models::Gpt2Config small_with_dropout() {
+  models::Gpt2Config config;
+  config.vocab_size = 11;
+  config.max_seq_len = 8;
+  config.num_layers = 1;
+  config.num_heads = 1;
+  config.embed_dim = 8;
+  config.dropout = 0.5;
+  return config;
+}
+
 TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's logits") {
-  models::Gpt2 model(
-      {.vocab_size = 11, .max_seq_len = 8, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
+  models::Gpt2 model(small_with_dropout());
   const nn::FlatParameters parameters(model, {.seed = 5});
-  std::vector<std::int64_t> tokens{1, 2, 3};
-  sample(model, tokens, {.num_tokens = 5, .temperature = 0}, [&](std::int64_t token) {
-    const auto length = static_cast<std::int64_t>(tokens.size());
-    const Tensor logits =
-        model.logits(models::one_document(Tensor::from<std::int64_t>(tokens, {1, length})));
-    for (std::int64_t other = 0; other < 11; ++other) {
-      CHECK(logits.item((length - 1) * 11 + other) <= logits.item((length - 1) * 11 + token));
+  // Initial weights are so small that every token would be followed by itself, and biases of this
+  // size make it one token always.
+  for (auto parameter : parameters.named()) {
+    if (parameter.values.shape().dims() < 2) {
+      continue;
     }
-    tokens.push_back(token);
+    const Tensor values = testing::random_tensor(parameter.values.shape(), 7);
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      parameter.values.set_item(i, values.item(i));
+    }
+  }
+  std::set<std::int64_t> seen;
+  for (std::uint64_t prompt = 0; prompt < 20; ++prompt) {
+    std::vector<std::int64_t> tokens;
+    for (std::uint64_t i = 0; i <= prompt; ++i) {
+      tokens.push_back(philox(i, prompt, 9).word[0] % 11);
+    }
+    // Of the last 8 tokens, beyond which the model does not see.
+    sample(model, tokens, {.num_tokens = 2, .temperature = 0}, [&](std::int64_t token) {
+      const nn::EvaluationGuard evaluation(model);
+      const auto length = std::min<std::int64_t>(std::ssize(tokens), 8);
+      const Tensor logits = model.logits(models::one_document(Tensor::from<std::int64_t>(
+          std::span(tokens).last(static_cast<std::size_t>(length)), {1, length})));
+      for (std::int64_t other = 0; other < 11; ++other) {
+        CHECK(logits.item((length - 1) * 11 + other) <= logits.item((length - 1) * 11 + token));
+      }
+      tokens.push_back(token);
+      seen.insert(token);
+      return true;
+    });
+  }
+  CHECK(seen.size() > 3);
+}
+
+TEST_CASE("each token is drawn by a number of its own") {
+  models::Gpt2 model(small_with_dropout());
+  const nn::FlatParameters parameters(model, {.seed = 5});
+  // All tokens are about equally likely.
+  std::vector<double> counts(11);
+  sample(model, {1}, {.num_tokens = 1100, .temperature = 100}, [&](std::int64_t token) {
+    counts.at(static_cast<std::size_t>(token)) += 1;
     return true;
   });
-  CHECK(tokens.size() == 8);
+  for (const double count : counts) {
+    CHECK(std::abs(count - 100) < 60);  // six standard deviations
+  }
 }
 
 TEST_CASE("sampled tokens follow the model's distribution, by chi-square") {

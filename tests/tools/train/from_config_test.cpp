@@ -242,7 +242,7 @@ lr_scale = 0.25
     const auto path = folder / "weights.safetensors";
     const auto model = build_model(config);
     const nn::FlatParameters saved(*model, parameter_options(config, Device::cpu()));
-    save_weights(path, saved.named(), {.config = config, .tokenizer = "byte"});
+    save_weights(path, saved.named(), {.config = config, .vocabulary = {257, 256, "byte"}});
     const WeightsInfo info = read_weights_info(path);
     CHECK(info.config.rules == config.rules);
     const auto other = build_model(info.config);

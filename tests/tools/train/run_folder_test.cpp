@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/config_print.h"
 
@@ -134,6 +135,30 @@ TEST_CASE("an empty folder and none are the same to --overwrite") {
     CHECK(std::filesystem::is_directory(folder / name));
     CHECK(names_in(folder / name).empty());
   }
+}
+
+TEST_CASE("a run.dir that cannot be made is refused before anything is made") {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "file", "text");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  std::filesystem::create_symlink("gone", folder / "dangling");
+  const auto before = names_in(folder.path());
+  const auto check_refused = [&](const std::string& name, const char* message) {
+    const Config config = config_for(folder / name);
+    for (const Existing existing : {Existing::Refuse, Existing::Overwrite}) {
+      for (const auto call :
+           {&RunFolder::check_free, +[](const Config&c, Existing e) { RunFolder::create(c, e); }}) {
+        CHECK_THROWS_WITH_AS(call(config, existing), Contains(message), PathError);
+        CHECK_THROWS_WITH_AS(call(config, existing), Contains("run.dir: "), PathError);
+      }
+    }
+    CHECK(names_in(folder.path()) == before);
+  };
+  check_refused("file/run", "file/run: creating the folder failed: Not a directory; what is there");
+  check_refused("loop", "loop: creating the folder failed: Too many levels of symbolic links");
+  check_refused("dangling", "dangling: creating the folder failed: it is a link to nothing");
+  check_refused("dangling/run", "dangling: creating the folder failed: it is a link to nothing");
+  check_refused(std::string(300, 'n'), "creating the folder failed: File name too long; give a");
 }
 
 TEST_CASE("a run that goes on is not replaced, one that has ended is") {

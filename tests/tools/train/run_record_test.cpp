@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 TEST_SUITE_BEGIN("tools/train/run_record");
 
 RunFacts some_facts() {
-  return {.data = {{.path = "a.tok", .nbytes = 7, .num_tokens = 3, .fingerprint = "xxh3:1"},
+  return {.num_ranks = 5,
+          .data = {{.path = "a.tok", .nbytes = 7, .num_tokens = 3, .fingerprint = "xxh3:1"},
                    {.path = "\xff", .nbytes = 1, .num_tokens = 0, .fingerprint = ""}},
           .num_parameters = 12,
           .flops_per_token = 1.5e6,
@@ -62,6 +63,7 @@ TEST_CASE("a record says by what, where and on what the run is made") {
   CHECK(machine.at("memory_bytes").get<double>() > 1 << 20);
   CHECK(machine.at("threads") == 3);
   CHECK(machine.at("measured_flops_per_second") == 2e9);
+  CHECK(json.at("ranks") == 5);
   CHECK(json.at("libraries").contains("fmt"));
   CHECK(json.at("data").at(0) ==
         Json{{"path", "a.tok"}, {"bytes", 7}, {"tokens", 3}, {"fingerprint", "xxh3:1"}});

@@ -41,7 +41,7 @@ struct Model {
 };
 
 WeightsInfo some_info() {
-  WeightsInfo info{.config = {}, .tokenizer = "byte"};
+  WeightsInfo info{.config = {}, .vocabulary = {257, 256, "byte"}};
   info.config.train.steps = 7;
   info.config.run.dir = "a \"b\"";
   return info;
@@ -68,7 +68,7 @@ TEST_CASE("weights come back bit for bit, with what they were trained by") {
   load_weights(folder / "w", loaded.parameters);
   CHECK(loaded.values() == saved.values());
   const WeightsInfo info = read_weights_info(folder / "w");
-  CHECK(info.tokenizer == "byte");
+  CHECK(info.vocabulary == data::Vocabulary{257, 256, "byte"});
   CHECK(info.config.train.steps == 7);
   CHECK(info.config.run.dir == "a \"b\"");
   CHECK(checkpoint::SafetensorsReader(folder / "w").metadata().at("format") == "fsdptrain");
@@ -175,7 +175,22 @@ TEST_CASE("metadata that are not there are named") {
   write_tensors(folder / "w", {}, {{"format", "pt"}});
   CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("lack \"config\""), DataError);
   write_tensors(folder / "w", {}, {{"config", ""}});
-  CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("lack \"tokenizer\""), DataError);
+  CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("lack \"vocab_size\""), DataError);
+  const auto check_refused = [&](const char* size, const char* end, const char* message) {
+    write_tensors(
+        folder / "w", {},
+        {{"config", ""}, {"tokenizer", "t"}, {"vocab_size", size}, {"end_of_document", end}});
+    CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains(message), DataError);
+  };
+  check_refused("12x", "none", "\"vocab_size\" of its metadata must be a whole number of 32 bits");
+  check_refused("-1", "none", "must be a whole number of 32 bits, got \"-1\"");
+  check_refused("12", "", "\"end_of_document\" of its metadata must be a whole number");
+  check_refused("12", "12", "the end-of-document token must be below the vocabulary size 12");
+  check_refused("0", "none", "the vocabulary size must be 1 to");
+  write_tensors(
+      folder / "w", {},
+      {{"config", ""}, {"tokenizer", "t"}, {"vocab_size", "5"}, {"end_of_document", "none"}});
+  CHECK(read_weights_info(folder / "w").vocabulary == data::Vocabulary{5, std::nullopt, "t"});
   write_tensors(folder / "w", {}, {{"config", "[train]\nstepz = 1\n"}, {"tokenizer", "byte"}});
   CHECK_THROWS_WITH_AS(read_weights_info(folder / "w"), Contains("unknown key"), ConfigError);
   CHECK_THROWS_AS(read_weights_info(folder / "none"), DataError);

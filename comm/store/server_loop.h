@@ -1,0 +1,71 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "comm/store/server.h"
+#include "comm/store/transport.h"
+
+namespace fsdptrain::comm::store {
+
+// Runs a Server over a Listener. One thread.
+class ServerLoop {
+ public:
+  // `clock` must outlive the loop.
+  ServerLoop(std::unique_ptr<Listener> listener, ServerOptions options, const Clock& clock);
+
+  // Waits until something happens, at most `timeout`, and does what follows from it.
+  void step(Nanoseconds timeout);
+  Server& server() { return server_; }
+  const Server& server() const { return server_; }
+
+ private:
+  void accept_all();
+  // Whether the connection has ended.
+  bool receive(Server::PeerId id, Connection& connection);
+  bool send(Server::PeerId id, Connection& connection);
+
+  std::unique_ptr<Listener> listener_;
+  const Clock& clock_;
+  Server server_;
+  std::map<Server::PeerId, std::unique_ptr<Connection>> connections_;
+  // While the system has no descriptor for one more connection.
+  Nanoseconds accept_after_{};
+};
+
+// The store of a job, served by a thread of its own until the end of this object. Ranks that are
+// still connected then see their connections end.
+class ServerThread {
+ public:
+  ServerThread(std::unique_ptr<Listener> listener, ServerOptions options,
+               const Clock& clock = monotonic_clock());
+  ServerThread(const ServerThread&) = delete;
+  ServerThread& operator=(const ServerThread&) = delete;
+  ~ServerThread();
+
+  // For whoever started the ranks: what a rank cannot report itself. The first report wins.
+  void report_failure(int rank, const std::string& text);
+  // The first failure, printable.
+  std::optional<std::string> failure() const;
+
+ private:
+  void serve();
+  bool take_orders();
+  void publish();
+
+  // Outlives the loop, which owns it.
+  Listener& listener_;
+  ServerLoop loop_;
+  mutable std::mutex mutex_;
+  bool stopping_ = false;
+  std::optional<std::pair<int, std::string>> report_;
+  std::optional<std::string> failure_;
+  std::size_t num_logged_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace fsdptrain::comm::store

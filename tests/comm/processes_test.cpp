@@ -1,0 +1,123 @@
+#include <csignal>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "comm/flight_reader.h"
+#include "tests/support/rank_processes.h"
+
+// Ranks that are processes of one host, and what becomes of the others when one ends.
+namespace fsdptrain::comm {
+namespace {
+
+using testing::RankEnd;
+using testing::RankProcesses;
+
+bool has(const RankEnd& end, const std::string& part) {
+  return end.output.find(part) != std::string::npos;
+}
+
+// The ranks but the one that fails end with an error that has all of `parts`.
+void check_others(RankProcesses& ranks, const std::vector<std::string>& parts) {
+  for (const int rank : {0, 2}) {
+    CAPTURE(rank);
+    const RankEnd end = ranks.wait(rank);
+    CAPTURE(end.output);
+    CHECK(end.code == 3);
+    for (const std::string& part : parts) {
+      CHECK(has(end, part));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("comm/processes") {
+  TEST_CASE("sums go through, in shared and in plain memory") {
+    for (const int num_ranks : {1, 2, 3}) {
+      RankProcesses ranks("sum", num_ranks);
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        const RankEnd end = ranks.wait(rank);
+        CHECK_MESSAGE(end.code == 0, end.output);
+      }
+    }
+  }
+
+  TEST_CASE("a rank that is killed before, inside or after a collective ends the others by name") {
+    for (const std::string when : {"before", "inside", "after"}) {
+      CAPTURE(when);
+      RankProcesses ranks("die-" + when, 3);
+      check_others(ranks,
+                   {"rank 1 died before", "tag root 0 group 8", "group 'world'", "sequence"});
+      CHECK(ranks.wait(1).code == 128 + SIGKILL);
+      // What it did last can still be read.
+      const FlightSnapshot ring = read_flight_ring(ranks.ring(1), "rank 1");
+      REQUIRE_FALSE(ring.records.empty());
+      const FlightRecord& last = ring.records.back();
+      CHECK(last.state == (when == "inside" ? FlightState::Posted : FlightState::Completed));
+      CHECK(last.tag.group == (when == "before" ? 0u : 8u));
+    }
+  }
+
+  TEST_CASE("killed at any step of a collective, it never leaves the others waiting") {
+    for (int step = 0; step < 24; step += 3) {
+      CAPTURE(step);
+      RankProcesses ranks("die-at-" + std::to_string(step), 3);
+      check_others(ranks, {"rank 1 died before"});
+      CHECK(ranks.wait(1).code == 128 + SIGKILL);
+    }
+  }
+
+  TEST_CASE("a rank that ends without a word is named at once") {
+    for (const std::string when : {"before", "inside", "after"}) {
+      CAPTURE(when);
+      RankProcesses ranks("leave-" + when, 3);
+      check_others(ranks, {"rank 1 died before", "tag root 0 group 8"});
+      CHECK(ranks.wait(1).code == 0);
+    }
+  }
+
+  TEST_CASE("a rank that throws tells the others why") {
+    for (const std::string when : {"before", "inside", "after"}) {
+      CAPTURE(when);
+      RankProcesses ranks("throw-" + when, 3);
+      check_others(ranks, {"rank 1 failed: no more tokens"});
+      const RankEnd end = ranks.wait(1);
+      CHECK(end.code == 3);
+      CHECK(has(end, "no more tokens"));
+    }
+  }
+
+  TEST_CASE("a rank that is stopped is named at the timeout") {
+    for (const std::string when : {"before", "inside", "after"}) {
+      CAPTURE(when);
+      RankProcesses ranks("stop-" + when, 3);
+      check_others(ranks, {"did not end in 0.5 s", "rank 1 has not arrived", "tag root 0 group 8"});
+      ranks.kill(1, SIGCONT);
+      const RankEnd end = ranks.wait(1);
+      CHECK(end.code == 3);
+      CHECK(has(end, "failed: rank"));
+    }
+  }
+
+  TEST_CASE("a slow rank is the one that the others wait for") {
+    RankProcesses ranks("straggle", 3);
+    for (const int rank : {0, 1}) {
+      const RankEnd end = ranks.wait(rank);
+      CHECK(end.code == 0);
+      CHECK_MESSAGE(has(end, "waited most for rank 2"), end.output);
+    }
+  }
+
+  TEST_CASE("shared memory that is used up is named with what is left") {
+    RankProcesses ranks("exhaust", 1, std::uint64_t{10} << 20);
+    const RankEnd end = ranks.wait(0);
+    CHECK(end.code == 3);
+    CHECK_MESSAGE(has(end,
+                      "the shared memory of rank 0: 4194304 bytes do not fit: 2097152 of "
+                      "10485760 are free"),
+                  end.output);
+  }
+}
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/operation.h"
+#include "comm/world.h"
+#include "runtime/data/loader.h"
+#include "runtime/nn/flat_parameters.h"
+#include "tools/train/train_step.h"
+
+// Training on all ranks of a world, each of which has all parameters and computes a share of every
+// step.
+namespace fsdptrain::tools {
+
+// What a rank computes of a step: micro-batch g of the step runs on rank g mod size, as its number
+// g div size. All ranks have as many, so that they meet in every collective. One that the step does
+// not have is its last with all targets masked: it adds exactly zero, and no value in it that is
+// not finite is missing from the last itself.
+std::vector<data::Batch> micro_batches_of_rank(const data::Loader& loader, std::uint64_t step,
+                                               const comm::Member& member);
+
+// The number in its step of what micro_batches_of_rank() has as number `index`.
+std::size_t global_micro_batch(std::size_t index, const comm::Member& member);
+
+// Forward and backward of a step, whose micro-batches are spread over the ranks of a world. The
+// arguments outlive this object.
+class DataParallelStep {
+ public:
+  DataParallelStep(TrainStep& step, nn::FlatParameters& parameters, comm::World& world)
+      : step_(step), parameters_(parameters), world_(world) {}
+
+  // This rank's part of the step that the micro-batches of all ranks are. Collective.
+  TrainStep::Share share_of(std::span<const data::Batch> micro_batches);
+  // As TrainStep's: loss, norm and gradients are those of the whole step, the same bits on all
+  // ranks. Collective.
+  TrainStep::Result forward_backward(const TrainStep::Share& share, std::uint64_t step);
+
+ private:
+  // Each becomes the sum of those of all ranks.
+  void add_up_gradients(std::uint64_t step);
+
+  TrainStep& step_;
+  nn::FlatParameters& parameters_;
+  comm::World& world_;
+};
+
+}  // namespace fsdptrain::tools
