@@ -1,0 +1,209 @@
+#include "comm/process_group.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/collective_record.h"
+#include "comm/error.h"
+#include "comm/flight_reader.h"
+#include "comm/hang_report.h"
+#include "comm/world.h"
+#include "tests/support/rank_backends.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+using testing::all_backends;
+using testing::Backend;
+using testing::thread_ranks;
+
+Tensor filled(float value) {
+  return Tensor::full({5}, value);
+}
+
+}  // namespace
+
+TEST_SUITE("comm/process_group") {
+  TEST_CASE("many operations may be open, and are waited for in any order") {
+    for (const Backend backend : all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      run_ranks(thread_ranks(backend, 3), [](World& world) {
+        std::vector<Tensor> tensors;
+        std::vector<Work> works;
+        for (int i = 0; i < 100; ++i) {
+          tensors.push_back(filled(static_cast<float>(i + world.rank())));
+          works.push_back(world.group().issue(all_reduce(tensors.back())));
+        }
+        while (!works.empty()) {
+          works.back().wait();
+          // Again, at once.
+          works.back().wait();
+          works.pop_back();
+        }
+        for (int i = 0; i < 100; ++i) {
+          CHECK(tensors[static_cast<std::size_t>(i)].item() == 3 * i + 3);
+        }
+      });
+    }
+  }
+
+  TEST_CASE("a batch has at most as many operations as may be open") {
+    run_ranks(thread_ranks(Backend::Threads, 2), [](World& world) {
+      const std::vector<Operation> fits(Link::kMaxOpen, barrier());
+      world.group().batch(fits).wait();
+      const std::vector<Operation> many(Link::kMaxOpen + 1, barrier());
+      CHECK_THROWS_WITH_AS(static_cast<void>(world.group().batch(many)),
+                           doctest::Contains("at most 32 operations, got 33"), MisuseError);
+    });
+  }
+
+  TEST_CASE("transfers of a batch meet whatever their order on either side") {
+    for (const Backend backend : all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      run_ranks(thread_ranks(backend, 4), [](World& world) {
+        // Everyone sends to everyone, large ones too, the ranks in different orders.
+        std::vector<Operation> operations;
+        std::vector<std::pair<int, Tensor>> received;
+        for (int i = 1; i < world.size(); ++i) {
+          const int peer = (world.rank() + i * (world.rank() % 2 == 0 ? 1 : 3)) % world.size();
+          const std::int64_t numel = 300'000;
+          received.emplace_back(peer, Tensor::empty({numel}, DType::Float32));
+          operations.push_back(recv(received.back().second, peer));
+          operations.insert(operations.begin(),
+                            send(Tensor::full({numel}, world.rank() * 10 + peer), peer));
+        }
+        world.group().batch(std::move(operations)).wait();
+        for (const auto& [peer, tensor] : received) {
+          CHECK(tensor.item(0) == peer * 10 + world.rank());
+          CHECK(tensor.item(299'999) == peer * 10 + world.rank());
+        }
+      });
+    }
+  }
+
+  TEST_CASE("groups of some ranks run beside each other") {
+    for (const Backend backend : all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      run_ranks(thread_ranks(backend, 3), [](World& world) {
+        // Pairs in a ring: every rank is in two of them.
+        std::vector<std::unique_ptr<ProcessGroup>> pairs(3);
+        for (const std::size_t first : {0u, 1u, 2u}) {
+          const int a = static_cast<int>(first);
+          const int b = (a + 1) % 3;
+          if (world.rank() == a || world.rank() == b) {
+            pairs[first] = world.new_group({a, b}, "pair");
+            CHECK(pairs[first]->rank() == (world.rank() == a ? 0 : 1));
+          }
+        }
+        for (int round = 0; round < 20; ++round) {
+          for (std::size_t first = 0; first < 3; ++first) {
+            if (pairs[first]) {
+              const Tensor tensor = filled(static_cast<float>(world.rank()));
+              pairs[first]->issue(all_reduce(tensor)).wait();
+              CHECK(tensor.item() == static_cast<double>(first + (first + 1) % 3));
+            }
+          }
+          world.group().issue(barrier()).wait();
+        }
+      });
+    }
+  }
+
+  TEST_CASE("a group of one rank, a world of one, and a group that is made again") {
+    for (const Backend backend : all_backends()) {
+      run_ranks(thread_ranks(backend, 2), [](World& world) {
+        const auto alone = world.new_group({world.rank()}, "alone");
+        const Tensor tensor = filled(2);
+        alone->issue(all_reduce(tensor, {ReduceOp::Avg})).wait();
+        CHECK(tensor.item() == 2);
+        for (int i = 0; i < 3; ++i) {
+          const auto both = world.new_group({1, 0}, "both");
+          CHECK(both->rank() == 1 - world.rank());
+          const Tensor part = filled(static_cast<float>(world.rank()));
+          const Tensor whole = Tensor::empty({10}, DType::Float32);
+          both->issue(all_gather(whole, part)).wait();
+          CHECK(whole.item(0) == 1);
+          CHECK(whole.item(9) == 0);
+        }
+      });
+    }
+    run_ranks(thread_ranks(Backend::Threads, 1), [](World& world) {
+      CHECK(world.exchange("hello") == std::vector<std::string>{"hello"});
+      world.group().monitored_barrier(std::chrono::seconds(1));
+    });
+  }
+
+  TEST_CASE("texts of all ranks come in their order, empty ones too") {
+    for (const Backend backend : all_backends()) {
+      run_ranks(thread_ranks(backend, 3), [](World& world) {
+        const std::string mine(static_cast<std::size_t>(world.rank()) * 1000, 'x');
+        const std::vector<std::string> all = world.exchange(mine);
+        REQUIRE(all.size() == 3);
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+          CHECK(all[rank] == std::string(rank * 1000, 'x'));
+        }
+      });
+    }
+  }
+
+  TEST_CASE("the control group goes on while operations of training are open") {
+    run_ranks(thread_ranks(Backend::Shm, 2), [](World& world) {
+      const Tensor tensor = filled(1);
+      Work work = world.group().issue(all_reduce(tensor));
+      CHECK(world.exchange("count").size() == 2);
+      work.wait();
+      CHECK(tensor.item() == 2);
+    });
+  }
+
+  TEST_CASE("what was moved from and what is over says so") {
+    run_ranks(thread_ranks(Backend::Threads, 1), [](World& world) {
+      Work work = world.group().issue(barrier());
+      Work other = std::move(work);
+      // NOLINTNEXTLINE(bugprone-use-after-move): what this test is about.
+      CHECK_THROWS_WITH_AS(work.wait(), doctest::Contains("was moved from"), MisuseError);
+      other.wait();
+    });
+  }
+
+  TEST_CASE("the flight ring has every operation, by numbers that have names") {
+    std::vector<FlightSnapshot> rings(2);
+    run_ranks(thread_ranks(Backend::Threads, 2), [&](World& world) {
+      const Tensor part = filled(1);
+      const Tensor whole = Tensor::empty({10}, DType::Float32);
+      world.group()
+          .issue(all_gather(whole, part, {.group = 4, .direction = Direction::Forward}))
+          .wait();
+      Work open = world.group().issue(all_reduce(part, {ReduceOp::Max}, {.group = 5}));
+      rings[static_cast<std::size_t>(world.rank())] =
+          read_flight_ring(world.flight_ring().memory().descriptor(), "ring");
+      open.wait();
+    });
+    const std::vector<FlightRecord>& records = rings[0].records;
+    REQUIRE(records.size() >= 4);
+    const FlightRecord& gathered = records[records.size() - 2];
+    CHECK(gathered.op == static_cast<std::uint8_t>(Op::AllGather));
+    CHECK(gathered.state == FlightState::Completed);
+    CHECK(gathered.group_name_text() == "world");
+    CHECK(gathered.group_size == 2);
+    CHECK(gathered.sequence == 1);
+    CHECK(gathered.tag.group == 4);
+    CHECK(gathered.count == 5);
+    CHECK(gathered.nbytes == 20);
+    CHECK(gathered.reduce_op == kNoReduceOp);
+    const FlightRecord& reduced = records.back();
+    CHECK(reduced.state == FlightState::Posted);
+    CHECK(reduced.reduce_op == static_cast<std::uint8_t>(ReduceOp::Max));
+    const FlightNames names = collective_names();
+    CHECK(names.ops[reduced.op] == "all_reduce");
+    CHECK(names.reduce_ops[reduced.reduce_op] == "max");
+    CHECK(names.dtypes[reduced.dtype] == "float32");
+    CHECK(names.directions[gathered.tag.direction] == "forward");
+  }
+}
+
+}  // namespace fsdptrain::comm
