@@ -86,9 +86,9 @@ struct Frame {
   std::uint64_t group_sequence = 0;
   // Operations between the two ranks so far, in all groups.
   std::uint64_t pair_sequence = 0;
-  // Of create_group the members; else file and line of the call in checking mode, or zeros. Never
-  // compared.
-  std::array<char, 56> note{};
+  // For errors only, cut where it is longer: the members of a new group, counts that are uneven,
+  // and in checking mode the place of the call.
+  std::array<char, 112> note{};
 };
 
 // "all_gather of bfloat16[16, 8], sequence 41 of group 'shard', tag root 0 group 3 ..."

@@ -107,11 +107,7 @@ Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) 
   frame.group_name = GroupName(options_.name);
   // Only some members take part in a send.
   frame.group_sequence = is_pairwise ? 0 : sequence_++;
-  if (operation.op == Op::CreateGroup) {
-    copy_text(fmt::format("members {}", fmt::join(members_->ranks, ",")), frame.note);
-  } else if (options_.checks) {
-    copy_text(fmt::format("called at {}", to_string(where)), frame.note);
-  }
+  copy_text(note_of(operation, where), frame.note);
   std::vector<Meeting> meetings;
   for (int index = 0; index < size(); ++index) {
     if (index != rank() && (!is_pairwise || index == operation.root)) {
@@ -119,6 +115,22 @@ Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) 
     }
   }
   return {channel_.link(), members_, std::move(operation), frame, std::move(meetings)};
+}
+
+std::string ProcessGroup::note_of(const Operation& operation, SourceLocation where) const {
+  if (operation.op == Op::CreateGroup) {
+    return fmt::format("members {}", fmt::join(members_->ranks, ","));
+  }
+  std::vector<std::string> notes;
+  if (options_.checks) {
+    notes.push_back(fmt::format("called at {}", to_string(where)));
+  }
+  for (const Counts* counts : {&operation.input_counts, &operation.output_counts}) {
+    if (!counts->empty()) {
+      notes.push_back(fmt::format("counts {}", fmt::join(*counts, ",")));
+    }
+  }
+  return fmt::format("{}", fmt::join(notes, ", "));
 }
 
 Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds timeout,

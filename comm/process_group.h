@@ -64,6 +64,8 @@ class ProcessGroup {
  private:
   Work issue_all(std::vector<Operation> operations, Nanoseconds timeout, SourceLocation where);
   Exchange make_exchange(Operation operation, SourceLocation where);
+  // What errors say of it beside the frame's own fields.
+  std::string note_of(const Operation& operation, SourceLocation where) const;
 
   Channel& channel_;
   std::shared_ptr<const Members> members_;

@@ -1,6 +1,7 @@
 #include "comm/world.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
@@ -22,6 +23,15 @@ std::vector<int> all_ranks(int size) {
 }
 
 }  // namespace
+
+bool checks_from_environment() {
+  const char* value = std::getenv("FSDPTRAIN_DEBUG");
+  const std::string_view wanted = value == nullptr ? "" : value;
+  check<ConfigError>(wanted.empty() || wanted == "detail",
+                     "FSDPTRAIN_DEBUG: 'detail' is the one value that it may have, got '{}'",
+                     wanted);
+  return !wanted.empty();
+}
 
 World::World(Links links, Options options, std::optional<FlightMemory> flight)
     : options_(std::move(options)),

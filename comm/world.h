@@ -17,6 +17,10 @@
 
 namespace fsdptrain::comm {
 
+// Whether FSDPTRAIN_DEBUG asks for the checking mode: "detail", else it is unset or empty.
+// ConfigError for another value.
+bool checks_from_environment();
+
 // All ranks of a job, as one of them sees them: the group of all for training, a control group that
 // shares nothing with it, and further groups. Belongs to one thread, which issues all operations.
 // Ends with an error on every rank as soon as one fails.
@@ -25,7 +29,7 @@ class World {
   struct Options {
     // How long a collective waits for the other ranks, if its group says nothing else.
     Nanoseconds timeout = std::chrono::minutes(10);
-    // FSDPTRAIN_DEBUG=detail: the place of each call in errors, and a barrier before it.
+    // The checking mode: the place of each call in errors, and a barrier before it.
     bool checks = false;
     // For tests, as Channel has them.
     std::function<void()> delay = {};

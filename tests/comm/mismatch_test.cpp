@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <latch>
@@ -176,7 +177,8 @@ TEST_SUITE("comm/mismatch") {
         return all_gather(ones(6), ones(mine), counts);
       };
     };
-    check_mismatch(with({1, 2, 3}), with({2, 2, 2}), {"hash of the counts: "});
+    check_mismatch(with({1, 2, 3}), with({2, 2, 2}),
+                   {"hash of the counts: ", "counts 1,2,3", "counts 2,2,2"});
   }
 
   TEST_CASE("two groups of equal size swapped on one rank are told apart") {
@@ -419,6 +421,17 @@ TEST_SUITE("comm/mismatch") {
           world.group().issue(all_reduce(ones(world.rank() == 0 ? 4 : 5))).wait();
         },
         {"called at tests/comm/mismatch_test.cpp:"}, true);
+  }
+
+  TEST_CASE("the checking mode is asked for by the environment") {
+    ::setenv("FSDPTRAIN_DEBUG", "detail", 1);
+    CHECK(checks_from_environment());
+    ::setenv("FSDPTRAIN_DEBUG", "", 1);
+    CHECK_FALSE(checks_from_environment());
+    ::setenv("FSDPTRAIN_DEBUG", "INFO", 1);
+    CHECK_THROWS_WITH_AS(checks_from_environment(), doctest::Contains("got 'INFO'"), ConfigError);
+    ::unsetenv("FSDPTRAIN_DEBUG");
+    CHECK_FALSE(checks_from_environment());
   }
 }
 

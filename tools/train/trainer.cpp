@@ -435,7 +435,7 @@ comm::ThreadRanks ranks_of(const Config& config, int num_ranks) {
       config.run.threads == 0 ? num_processors() : static_cast<int>(config.run.threads);
   return {.num_ranks = num_ranks,
           .threads_per_rank = std::max(threads / num_ranks, 1),
-          .world = {.timeout = kPatience}};
+          .world = {.timeout = kPatience, .checks = comm::checks_from_environment()}};
 }
 
 // Notes how the run ended; the exit code.
