@@ -62,8 +62,10 @@ std::string choices_of(const CLI::App& app) {
     return choices_of(*subcommands.front());
   }
   std::string names;
-  // Groups of options have no name.
-  const auto is_named = [](const CLI::App* subcommand) { return !subcommand->get_name().empty(); };
+  // Groups of options have no name, hidden commands no group.
+  const auto is_named = [](const CLI::App* subcommand) {
+    return !subcommand->get_name().empty() && !subcommand->get_group().empty();
+  };
   for (const CLI::App* subcommand : app.get_subcommands(is_named)) {
     names += (names.empty() ? ": one of " : ", ") + subcommand->get_name();
   }
