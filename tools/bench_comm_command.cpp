@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>
@@ -29,8 +30,7 @@ int run(const Arguments& arguments) {
   std::vector<std::int64_t> sizes = arguments.megabytes;
   std::ranges::sort(sizes);
   check<ConfigError>(std::ranges::adjacent_find(sizes) == sizes.end(),
-                     "--megabytes: a size is there twice: {}",
-                     fmt::join(arguments.megabytes, ","));
+                     "--megabytes: a size is there twice: {}", fmt::join(arguments.megabytes, ","));
   // One compute thread per rank.
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
@@ -44,11 +44,11 @@ Command add_bench_comm_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "comm", "Time collectives of processes beside a copy or a sum of the same bytes");
   command->footer(
-      R"(Ranks are processes with one thread, rank r on the r-th processor, and as many ranks again on the
+      R"(Ranks are processes with one thread, rank r on the r-th processor, and then twice as many on the
 same processors. Rates count the bytes that a rank receives. The floor, in turns with each
 all_gather, is a memcpy of as many bytes by all ranks at once, and with each reduce_scatter a sum of
 as many parts, each in memory of its own. "allocated" is memory that the others read where it lies,
-"plain" any other. Memory: up to 12 times --megabytes per rank and rank.
+"plain" any other. Takes 44 times the largest --megabytes of memory, more with the square of --ranks.
 
 Examples:
   fsdptrain bench comm
@@ -81,16 +81,17 @@ Command add_bench_comm_rank_command(CLI::App& app) {
   const auto options = std::make_shared<CommRankOptions>();
   options->socket = STDIN_FILENO;
   command->add_option("--rank", options->rank)->required();
-  command->add_option("--segment", options->segment)->required();
+  command->add_option("--segment", options->segment, "a descriptor")->required();
   command->add_option("--core", options->core)->required();
   command->add_option("--spins", options->spins)->required();
   command->add_option("--bytes", options->max_nbytes)->required();
-  return {command, [options] {
-            RankContext context({.threads = 1, .log_prefix = fmt::format("[rank {}] ", options->rank)});
-            const ContextGuard guard(context);
-            serve_comm_rank(*options);
-            return static_cast<int>(ExitCode::Done);
-          }};
+  return {
+      command, [options] {
+        RankContext context({.threads = 1, .log_prefix = fmt::format("[rank {}] ", options->rank)});
+        const ContextGuard guard(context);
+        serve_comm_rank(*options);
+        return static_cast<int>(ExitCode::Done);
+      }};
 }
 
 }  // namespace fsdptrain::tools

@@ -21,18 +21,47 @@ constexpr std::int64_t kDemandedMegabytes[] = {1, 16, 64};
 constexpr double kLeastAllocated = 0.8;
 constexpr double kLeastPlain = 0.45;
 constexpr double kLeastOfTwiceAsMany = 0.4;
+// Where another backend carries ranks of its own, CommRanks gets it as an argument, and CommBench
+// compares its series as it does those of twice as many ranks.
 
-// One task and its samples on some ranks.
+// Samples that count where so many are left.
+constexpr std::size_t kLeastSamples = 5;
+
+// The samples of one thing.
+class Samples {
+ public:
+  void add(std::int64_t nanoseconds, bool was_preempted) {
+    const double seconds = static_cast<double>(nanoseconds) * 1e-9;
+    all_.push_back(seconds);
+    if (!was_preempted) {
+      undisturbed_.push_back(seconds);
+    }
+  }
+  double median_of_all() const { return median(all_); }
+  // Of those in which all ranks kept their processors, where there are some: on a machine that does
+  // other work too, the others say how it shares its processors.
+  double median_undisturbed() const {
+    return median(undisturbed_.size() >= kLeastSamples ? undisturbed_ : all_);
+  }
+
+ private:
+  std::vector<double> all_;
+  std::vector<double> undisturbed_;
+};
+
+// One task on some ranks.
 struct Series {
   CommRanks* ranks;
   CommTask task;
-  CommRanks::Times times = {};
+  Samples floor = {};
+  Samples op = {};
 
   void take_turn(bool counts) {
-    CommRanks::Times turn = ranks->run(task);
-    if (counts) {
-      std::ranges::copy(turn.floor, std::back_inserter(times.floor));
-      std::ranges::copy(turn.op, std::back_inserter(times.op));
+    for (const CommTimes& time : ranks->run(task)) {
+      if (counts) {
+        floor.add(time.floor_end - time.floor_begin, time.floor_was_preempted);
+        op.add(time.end - time.begin, time.was_preempted);
+      }
     }
   }
 };
@@ -53,15 +82,20 @@ double received_bytes(const Series& series) {
   return static_cast<double>(series.task.nbytes) * (is_sharded ? series.ranks->size() - 1 : 1);
 }
 
+// Bytes that a rank receives in a second.
 double rate(const Series& series) {
-  return received_bytes(series) / median(series.times.op);
+  return received_bytes(series) / series.op.median_undisturbed();
+}
+
+// Ranks that share processors are always preempted: all samples count on both sides.
+double rate_ratio(const Series& a, const Series& b) {
+  return received_bytes(a) / a.op.median_of_all() / (received_bytes(b) / b.op.median_of_all());
 }
 
 std::string figure_name(const CommTask& task) {
-  return task.op == CommOp::Barrier
-             ? "barrier"
-             : fmt::format("{}.{}.{}MiB", name_of(task.op), name_of(task.memory),
-                           task.nbytes / kMiB);
+  return task.op == CommOp::Barrier ? "barrier"
+                                    : fmt::format("{}.{}.{}MiB", name_of(task.op),
+                                                  name_of(task.memory), task.nbytes / kMiB);
 }
 
 class CommBench {
@@ -74,6 +108,7 @@ class CommBench {
       for (const CommOp op : {CommOp::AllGather, CommOp::ReduceScatter}) {
         for (const CommMemory memory : {CommMemory::Allocated, CommMemory::Plain}) {
           series_.push_back({&ranks_, task_of(op, memory, size)});
+          series_.back().task.has_floor = true;
           series_.push_back({&twice_as_many_, task_of(op, memory, size)});
         }
       }
@@ -114,9 +149,9 @@ class CommBench {
 
   // The bound, where one is demanded.
   std::optional<double> demand(const CommTask& task, double bound) const {
-    const bool is_demanded = ranks_.size() == 2 && cores_.size() == 2 &&
-                             std::ranges::find(kDemandedMegabytes, task.nbytes / kMiB) !=
-                                 std::end(kDemandedMegabytes);
+    const bool is_demanded =
+        ranks_.size() == 2 && cores_.size() == 2 &&
+        std::ranges::find(kDemandedMegabytes, task.nbytes / kMiB) != std::end(kDemandedMegabytes);
     return is_demanded ? std::optional(bound) : std::nullopt;
   }
 
@@ -125,17 +160,17 @@ class CommBench {
     const CommTask& task = series.task;
     const std::string name = figure_name(task);
     if (series.ranks == &twice_as_many_) {
-      report.figures.push_back({fmt::format("{}.{}_over_{}_ranks", name, twice_as_many_.size(),
-                                            ranks_.size()),
-                                rate(series) / rate(series_[index - 1]), "share",
-                                demand(task, kLeastOfTwiceAsMany)});
+      report.figures.push_back(
+          {fmt::format("{}.{}_over_{}_ranks", name, twice_as_many_.size(), ranks_.size()),
+           rate_ratio(series, series_[index - 1]), "share", demand(task, kLeastOfTwiceAsMany)});
     } else if (task.op == CommOp::Barrier) {
-      report.figures.push_back({name, median(series.times.op) / kBarriers * 1e6, "us"});
+      report.figures.push_back({name, series.op.median_undisturbed() / kBarriers * 1e6, "us"});
     } else {
       report.figures.push_back({name, rate(series) * 1e-9, "GB/s"});
-      if (task.op == CommOp::AllGather || task.op == CommOp::ReduceScatter) {
+      if (task.has_floor) {
         report.figures.push_back(
-            {name + ".of_floor", median(series.times.floor) / median(series.times.op), "share",
+            {name + ".of_floor", series.floor.median_undisturbed() / series.op.median_undisturbed(),
+             "share",
              demand(task, task.memory == CommMemory::Allocated ? kLeastAllocated : kLeastPlain)});
       }
     }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -25,6 +26,13 @@ std::int64_t now() {
   return comm::monotonic_clock().now().count();
 }
 
+// How often the system has taken the processor from this thread.
+std::int64_t num_preemptions() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
 void stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -40,54 +48,35 @@ class CommRank {
       : world_(world),
         launch_(current_context().launch(Device::cpu())),
         allocated_(world.group().allocate({max_nbytes / kElement * world.size()}, DType::Float32)),
-        plain_(Tensor::empty({max_nbytes / kElement * world.size()})),
-        floor_from_(Tensor::full({max_nbytes / kElement * (world.size() - 1)}, 1)),
-        floor_to_(Tensor::full({max_nbytes / kElement * (world.size() - 1)}, 1)) {
+        plain_(Tensor::full({max_nbytes / kElement * world.size()}, 1)) {
     // Memory that was never written takes several times as long.
-    for (const Tensor& tensor : {allocated_, plain_}) {
-      std::ranges::fill(tensor.mutable_values<float>(), 1.0F);
-    }
+    std::ranges::fill(allocated_.mutable_values<float>(), 1.0F);
   }
 
   std::vector<CommTimes> run(const CommTask& task) {
     const std::int64_t numel = task.nbytes / kElement;
     const Tensor& memory = task.memory == CommMemory::Allocated ? allocated_ : plain_;
     const Tensor all = views::narrow(memory, 0, 0, numel * world_.size());
-    const Tensor own = views::narrow(all, 0, numel * world_.rank(), numel);
     if (task.op == CommOp::AllGather) {
-      mark(own);
+      mark(part_of(all, numel));
+    }
+    if (task.has_floor && !floor_to_.defined()) {
+      const Shape shape{plain_.numel() / world_.size() * (world_.size() - 1)};
+      floor_from_ = Tensor::full(shape, 1);
+      floor_to_ = Tensor::full(shape, 1);
     }
     std::vector<CommTimes> times(static_cast<std::size_t>(task.repeats));
     for (CommTimes& time : times) {
-      meet();
-      time.floor_begin = now();
-      run_floor(task.op, numel);
-      time.floor_end = now();
-      meet();
-      time.begin = now();
-      switch (task.op) {
-        case CommOp::AllGather:
-          world_.group().issue(comm::all_gather(all, own)).wait();
-          break;
-        case CommOp::ReduceScatter:
-          // The mean, as of gradients; it keeps the numbers small over many rounds.
-          world_.group().issue(comm::reduce_scatter(own, all, {.op = comm::ReduceOp::Avg})).wait();
-          break;
-        case CommOp::AllReduce:
-          world_.group()
-              .issue(comm::all_reduce(views::narrow(all, 0, 0, numel), {.op = comm::ReduceOp::Avg}))
-              .wait();
-          break;
-        case CommOp::Broadcast:
-          world_.group().issue(comm::broadcast(views::narrow(all, 0, 0, numel), 0)).wait();
-          break;
-        case CommOp::Barrier:
-          for (int i = 0; i < kBarriers; ++i) {
-            meet();
-          }
-          break;
+      if (task.has_floor) {
+        const Timing floor = timed([&] { run_floor(task.op, numel); });
+        time.floor_begin = floor.begin;
+        time.floor_end = floor.end;
+        time.floor_was_preempted = floor.was_preempted;
       }
-      time.end = now();
+      const Timing timing = timed([&] { run_operation(task.op, all, numel); });
+      time.begin = timing.begin;
+      time.end = timing.end;
+      time.was_preempted = timing.was_preempted;
     }
     if (task.op == CommOp::AllGather) {
       check_marks(all);
@@ -96,7 +85,48 @@ class CommRank {
   }
 
  private:
-  void meet() { world_.group().issue(comm::barrier()).wait(); }
+  void meet() { issue(comm::barrier()); }
+  void issue(const comm::Operation& operation) { world_.group().issue(operation).wait(); }
+
+  struct Timing {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    bool was_preempted = false;
+  };
+
+  template <class Fn>
+  Timing timed(const Fn& fn) {
+    meet();
+    const std::int64_t preemptions = num_preemptions();
+    const std::int64_t begin = now();
+    fn();
+    const std::int64_t end = now();
+    return {begin, end, num_preemptions() != preemptions};
+  }
+
+  void run_operation(CommOp op, const Tensor& all, std::int64_t numel) {
+    // The mean, as of gradients; it keeps the numbers small over many rounds.
+    const comm::Reduction mean{.op = comm::ReduceOp::Avg};
+    switch (op) {
+      case CommOp::AllGather:
+        return issue(comm::all_gather(all, part_of(all, numel)));
+      case CommOp::ReduceScatter:
+        return issue(comm::reduce_scatter(part_of(all, numel), all, mean));
+      case CommOp::AllReduce:
+        return issue(comm::all_reduce(views::narrow(all, 0, 0, numel), mean));
+      case CommOp::Broadcast:
+        return issue(comm::broadcast(views::narrow(all, 0, 0, numel), 0));
+      case CommOp::Barrier:
+        for (int i = 0; i < kBarriers; ++i) {
+          meet();
+        }
+        return;
+    }
+  }
+
+  Tensor part_of(const Tensor& all, std::int64_t numel) const {
+    return views::narrow(all, 0, numel * world_.rank(), numel);
+  }
 
   void run_floor(CommOp op, std::int64_t numel) {
     if (op == CommOp::AllGather) {

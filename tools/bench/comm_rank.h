@@ -18,26 +18,29 @@ enum class CommMemory : std::uint8_t {
 };
 std::string_view name_of(CommMemory memory);
 
-// One line of work, in place as fully sharded training runs it: a rank's shard lies at its place in
-// what it gathers, and so does its part of what it reduces. Plain bytes, as CommTimes: both ends are
-// the same program.
+// One kind of work, in place as fully sharded training runs it: a rank's shard lies at its place in
+// what it gathers, and so does its part of what it reduces. Plain bytes, as CommTimes: both ends
+// are the same program.
 struct CommTask {
   CommOp op = CommOp::Barrier;
   CommMemory memory = CommMemory::Allocated;
-  // How often: each time the floor, where there is one, then the operation.
+  // Before each repeat: a memcpy of the bytes that a rank receives, or a sum of as many parts, in
+  // memory of its own. For an all_gather or a reduce_scatter.
+  bool has_floor = false;
   std::int32_t repeats = 1;
   // Of a shard, or of all that is reduced or broadcast.
   std::int64_t nbytes = 0;
 };
 
-// When one rank began and ended, in ns of the clock that all processes have in common. The floor is
-// a memcpy of the bytes that a rank receives, or a sum of as many parts, in memory of its own; 0
-// where there is none.
+// When one rank began and ended, in ns of the clock that all processes have in common.
 struct CommTimes {
   std::int64_t floor_begin = 0;
   std::int64_t floor_end = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  // Whether the system gave the processor to others meanwhile.
+  bool floor_was_preempted = false;
+  bool was_preempted = false;
 };
 
 // Barriers that are timed as one.

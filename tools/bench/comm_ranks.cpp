@@ -16,11 +16,22 @@
 #include "runtime/base/error.h"
 
 namespace fsdptrain::tools {
+namespace {
+
+CommTimes span_both(const CommTimes& a, const CommTimes& b) {
+  return {std::min(a.floor_begin, b.floor_begin),
+          std::max(a.floor_end, b.floor_end),
+          std::min(a.begin, b.begin),
+          std::max(a.end, b.end),
+          a.floor_was_preempted || b.floor_was_preempted,
+          a.was_preempted || b.was_preempted};
+}
+
+}  // namespace
 
 CommRanks::CommRanks(int num_ranks, const std::vector<int>& cores, std::int64_t max_nbytes)
     : num_ranks_(num_ranks) {
-  const int segment =
-      comm::Segment::create({num_ranks, comm_arena_bytes(num_ranks, max_nbytes)});
+  const int segment = comm::Segment::create({num_ranks, comm_arena_bytes(num_ranks, max_nbytes)});
   try {
     for (int rank = 0; rank < num_ranks; ++rank) {
       start({.rank = rank,
@@ -75,50 +86,50 @@ void CommRanks::start(const CommRankOptions& options) {
 
 void CommRanks::stop() noexcept {
   for (const Process& process : processes_) {
-    ::kill(process.id, SIGKILL);
-    ::waitpid(process.id, nullptr, 0);
+    if (process.id > 0) {
+      ::kill(process.id, SIGKILL);
+      ::waitpid(process.id, nullptr, 0);
+    }
     ::close(process.socket);
   }
   processes_.clear();
 }
 
 void CommRanks::fail_ended(std::size_t rank) {
-  int status = 0;
-  ::waitpid(processes_[rank].id, &status, 0);
-  ::close(processes_[rank].socket);
-  processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(rank));
-  fail("bench comm: rank {} of {} ended with {}; it has said why", rank, num_ranks_,
-       WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
-                           : fmt::format("exit code {}", WEXITSTATUS(status)));
+  std::string how = "one failed and said why";
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    int status = 0;
+    // Others end because of the first; one that was killed is the cause.
+    if (::waitpid(processes_[i].id, &status, i == rank ? 0 : WNOHANG) > 0) {
+      processes_[i].id = 0;
+      if (WIFSIGNALED(status)) {
+        how = fmt::format("rank {} was ended by signal {}", i, WTERMSIG(status));
+        break;
+      }
+    }
+  }
+  fail("bench comm: of {} ranks, {}", num_ranks_, how);
 }
 
-CommRanks::Times CommRanks::run(const CommTask& task) {
+std::vector<CommTimes> CommRanks::run(const CommTask& task) {
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     if (!send_all(processes_[rank].socket, &task, sizeof(task))) {
       fail_ended(rank);
     }
   }
   const auto repeats = static_cast<std::size_t>(task.repeats);
-  std::vector<CommTimes> all(repeats);
+  std::vector<CommTimes> all;
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     std::vector<CommTimes> mine(repeats);
     if (!receive_all(processes_[rank].socket, mine.data(), repeats * sizeof(CommTimes))) {
       fail_ended(rank);
     }
-    for (std::size_t i = 0; i < repeats; ++i) {
-      all[i] = rank == 0 ? mine[i]
-                         : CommTimes{std::min(all[i].floor_begin, mine[i].floor_begin),
-                                     std::max(all[i].floor_end, mine[i].floor_end),
-                                     std::min(all[i].begin, mine[i].begin),
-                                     std::max(all[i].end, mine[i].end)};
+    if (rank == 0) {
+      all = mine;
     }
+    std::ranges::transform(all, mine, all.begin(), span_both);
   }
-  Times times;
-  for (const CommTimes& time : all) {
-    times.floor.push_back(static_cast<double>(time.floor_end - time.floor_begin) * 1e-9);
-    times.op.push_back(static_cast<double>(time.end - time.begin) * 1e-9);
-  }
-  return times;
+  return all;
 }
 
 std::vector<int> usable_cores() {

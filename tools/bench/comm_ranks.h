@@ -20,22 +20,20 @@ class CommRanks {
 
   int size() const { return num_ranks_; }
 
-  // Seconds from the first rank's begin to the last one's end, of each repeat.
-  struct Times {
-    std::vector<double> floor;
-    std::vector<double> op;
-  };
-  // All ranks do it together. Error if one of them ended.
-  Times run(const CommTask& task);
+  // All ranks do it together. For each repeat, from the first begin to the last end, and whether
+  // any rank was preempted. Error if one of them ended.
+  std::vector<CommTimes> run(const CommTask& task);
 
  private:
   struct Process {
+    // 0 once it was waited for.
     pid_t id = 0;
     int socket = -1;
   };
 
   void start(const CommRankOptions& options);
   void stop() noexcept;
+  // The socket of that rank ended.
   [[noreturn]] void fail_ended(std::size_t rank);
 
   int num_ranks_;
