@@ -64,8 +64,10 @@ std::string complaint_of(const CLI::App& app, const CLI::ParseError& error) {
     return complaint_of(*subcommands.front(), error);
   }
   std::vector<std::string> names;
-  // Groups of options have no name.
-  const auto is_named = [](const CLI::App* subcommand) { return !subcommand->get_name().empty(); };
+  // Groups of options have no name, hidden commands no group.
+  const auto is_named = [](const CLI::App* subcommand) {
+    return !subcommand->get_name().empty() && !subcommand->get_group().empty();
+  };
   for (const CLI::App* subcommand : app.get_subcommands(is_named)) {
     names.push_back(subcommand->get_name());
   }

@@ -19,7 +19,7 @@ namespace fsdptrain::comm {
 enum class Place : std::uint32_t {
   // At `address` in the memory of the rank that offers.
   Direct,
-  // In the two slots that it has for this reader, or for all readers, chunk by chunk.
+  // In the slots that it has for this reader, or for all readers, chunk by chunk.
   PairSlots,
   SharedSlots,
 };
@@ -67,7 +67,8 @@ struct Failure {
 
 // Staged bytes travel in chunks of this size, a multiple of every element.
 inline constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
-inline constexpr std::size_t kSlotsPerLane = 2;
+// Both sides copy at once, and a reader that is late by less than this holds nobody up.
+inline constexpr std::size_t kSlotsPerLane = 4;
 
 // The common memory of the links of a world on one host: its parts by address. Copies are cheap and
 // refer to the same memory.

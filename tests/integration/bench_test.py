@@ -6,9 +6,13 @@ Usage: bench_test.py FSDPTRAIN SOURCE_DIR
 
 import json
 import math
+import os
+import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 import types
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
@@ -28,16 +32,20 @@ class BenchTest(CliTest):
 
     def bench(self, *arguments):
         """The figures of a run by name."""
-        result = self.run_cli("bench", *arguments, "--json", "--threads", 2)
+        # The ranks of collectives have one thread each.
+        is_comm = arguments[0] == "comm"
+        threads = 1 if is_comm else 2
+        result = self.run_cli("bench", *arguments, "--json",
+                              *([] if is_comm else ["--threads", threads]))
         self.assertEqual(result.returncode, DONE, result.stderr)
-        if self.has_library:
+        if self.has_library or is_comm:
             self.assertEqual(result.stderr, "")
         else:
             self.assertIn("the library's roof is missing", result.stderr)
         self.assertRegex(result.stdout, r"\A[^\n]+\n\Z")
         report = json.loads(result.stdout)
         self.assertEqual(list(report), HEADER)
-        self.assertEqual((report["bench"], report["threads"]), (arguments[0], 2))
+        self.assertEqual((report["bench"], report["threads"]), (arguments[0], threads))
         self.assertRegex(report["commit"], r"\A([0-9a-f]{12}(-dirty)?|unknown)\Z")
         for figure in report["figures"]:
             self.assertLessEqual(set(figure), {"name", "value", "unit", "floor", "ceiling"})
@@ -162,6 +170,83 @@ class Others(BenchTest):
                                           "attention_backward.of_fma_peak", "pool_region"))
 
 
+class Comm(BenchTest):
+    TINY = ("comm", "--megabytes", 1, "--rounds", 5)
+
+    def test_collectives_compare_with_their_floors(self):
+        figures = self.bench(*self.TINY)
+        for memory, floor in (("allocated", 0.8), ("plain", 0.45)):
+            for op in ("all_gather", "reduce_scatter"):
+                name = f"{op}.{memory}.1MiB"
+                self.check_positive(figures, (name, name + ".of_floor",
+                                              name + ".4_over_2_ranks"))
+                self.assertEqual(figures[name]["unit"], "GB/s")
+                if len(os.sched_getaffinity(0)) >= 2:
+                    self.assertEqual(figures[name + ".of_floor"]["floor"], floor)
+                    self.assertEqual(figures[name + ".4_over_2_ranks"]["floor"], 0.4)
+        self.check_positive(figures, ("all_reduce.allocated.1MiB", "broadcast.allocated.1MiB",
+                                      "barrier"))
+        self.assertEqual(figures["barrier"]["unit"], "us")
+
+    def test_demands_are_made_for_two_ranks_and_three_sizes_alone(self):
+        figures = self.bench(*self.TINY, "--ranks", 3)
+        self.check_positive(figures, ("all_gather.plain.1MiB.6_over_3_ranks",))
+        self.assertFalse(any("floor" in figure for figure in figures.values()))
+        figures = self.bench("comm", "--megabytes", "3,2", "--rounds", 5)
+        self.check_positive(figures, ("all_gather.plain.2MiB", "all_gather.plain.3MiB.of_floor"))
+        self.assertFalse(any("floor" in figure for figure in figures.values()))
+
+    def ranks_of(self, parent):
+        """2 ranks and 4 on the same processors."""
+        path = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
+        deadline = time.monotonic() + 30
+        while True:
+            ranks = [int(child) for child in path.read_text(encoding="ascii").split()]
+            if len(ranks) == 6:
+                return ranks
+            self.assertLess(time.monotonic(), deadline, ranks)
+            time.sleep(0.05)
+
+    def test_a_rank_that_is_killed_ends_the_benchmark_and_all_ranks(self):
+        command = [FSDPTRAIN, "bench", "comm", "--megabytes", "16", "--rounds", "1000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            ranks = self.ranks_of(process.pid)
+            time.sleep(1)
+            os.kill(ranks[1], signal.SIGKILL)
+            output, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, output), (FAILED, ""))
+        self.assertIn("bench comm: of 2 ranks, rank 1 was ended by signal 9", errors)
+        for rank in ranks:
+            self.assertFalse(pathlib.Path(f"/proc/{rank}").exists(), rank)
+
+    def test_ranks_end_with_the_benchmark(self):
+        command = [FSDPTRAIN, "bench", "comm", "--megabytes", "1", "--rounds", "1000"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            ranks = self.ranks_of(process.pid)
+            process.kill()
+        deadline = time.monotonic() + 30
+        while any(is_running(rank) for rank in ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual([rank for rank in ranks if is_running(rank)], [])
+
+    def test_a_rank_alone_is_refused(self):
+        self.check_error(REFUSED, "--rank is required", "bench", "comm-rank")
+        self.check_error(REFUSED, "descriptor 0 is not that of this version's ranks", "bench",
+                         "comm-rank", "--rank", 0, "--segment", 0, "--core", -1, "--spins",
+                         "true", "--bytes", 4)
+
+
+def is_running(process):
+    """Whether it is there and not only waits to be waited for."""
+    try:
+        status = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
 class CommandLine(BenchTest):
     def test_a_table_is_for_people(self):
         result = self.run_cli("bench", "memory", "--megabytes", 1)
@@ -171,7 +256,7 @@ class CommandLine(BenchTest):
         self.assertRegex(result.stdout, r"(?m)^  adamw.of_copy +[\d.]+ share +[█·]{20}$")
 
     def test_help_teaches(self):
-        for arguments in ([], ["data"], ["gemm"], ["memory"], ["ops"], ["step"]):
+        for arguments in ([], ["comm"], ["data"], ["gemm"], ["memory"], ["ops"], ["step"]):
             output = self.check_done("bench", *arguments, "--help")
             self.assertIn("Examples:\n  fsdptrain bench", output)
 
@@ -186,6 +271,15 @@ class CommandLine(BenchTest):
         self.check_error(REFUSED, "--megabytes", "bench", "memory", "--megabytes", "1.5")
         self.check_error(REFUSED, "--compare", "bench", "step", "--compare", "speed")
         self.check_error(REFUSED, "--megabytes", "bench", "memory", "--megabytes", 0)
+        self.check_error(REFUSED, "--ranks", "bench", "comm", "--ranks", 1)
+        self.check_error(REFUSED, "--rounds", "bench", "comm", "--rounds", 4)
+        self.check_error(REFUSED, "--threads", "bench", "comm", "--threads", 2)
+        self.check_error(REFUSED, "--megabytes", "bench", "comm", "--megabytes", "1,two")
+        self.check_error(REFUSED, "--megabytes: a size is there twice: 4,1,4", "bench", "comm",
+                         "--megabytes", "4,1,4")
+        # What only the program itself starts is in no list.
+        self.assertNotIn("comm-rank", self.check_done("bench", "--help"))
+        self.assertNotIn("comm-rank", self.run_cli("bench", "speed").stderr)
         self.check_error(REFUSED, "model.name", "bench", "step", "--model", "gpt9")
         self.check_error(REFUSED, "train.compute_dtype", "bench", "step", "--dtype", "int8")
         self.check_error(REFUSED, "train.seq_len", "bench", "gemm", "--seq-len", 2048)

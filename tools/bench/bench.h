@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tools/bench/report.h"
 #include "tools/config.h"
@@ -22,6 +23,11 @@ Report bench_memory(std::int64_t numel, int rounds);
 
 // Everything but products, each against its roof: operations or bytes.
 Report bench_ops(const Config& config, int rounds);
+
+// Collectives of processes on this host, `num_ranks` of them and twice as many on the same
+// processors, at shards of these sizes, 2^20 bytes to one, no two equal. Each is beside what no
+// collective can save: a copy, or a sum, of the bytes that a rank receives.
+Report bench_comm(int num_ranks, const std::vector<std::int64_t>& megabytes, int rounds);
 
 enum class StepComparison : std::uint8_t { None, Dtype, Batch };
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <sys/types.h>
+#include <vector>
+
+#include "tools/bench/comm_rank.h"
+
+namespace fsdptrain::tools {
+
+// Ranks of one host that are processes of this program, each on shared memory made here. Between
+// tasks they sleep. Those that still run when this ends are killed.
+class CommRanks {
+ public:
+  // Rank r stays on cores[r % cores.size()], and spins if that has no other rank.
+  CommRanks(int num_ranks, const std::vector<int>& cores, std::int64_t max_nbytes);
+  CommRanks(const CommRanks&) = delete;
+  CommRanks& operator=(const CommRanks&) = delete;
+  ~CommRanks();
+
+  int size() const { return num_ranks_; }
+
+  // All ranks do it together. For each repeat, from the first begin to the last end, and whether
+  // any rank was preempted. Error if one of them ended.
+  std::vector<CommTimes> run(const CommTask& task);
+
+ private:
+  struct Process {
+    // 0 once it was waited for.
+    pid_t id = 0;
+    int socket = -1;
+  };
+
+  void start(const CommRankOptions& options);
+  void stop() noexcept;
+  // The socket of that rank ended.
+  [[noreturn]] void fail_ended(std::size_t rank);
+
+  int num_ranks_;
+  std::vector<Process> processes_;
+};
+
+// The processors that this process may run on.
+std::vector<int> usable_cores();
+
+}  // namespace fsdptrain::tools
