@@ -7,6 +7,7 @@
 
 #include "comm/collective_record.h"
 #include "comm/error.h"
+#include "comm/ranks.h"
 #include "comm/whereabouts.h"
 
 namespace fsdptrain::comm {
@@ -20,7 +21,6 @@ constexpr Nanoseconds kLongestRest = std::chrono::milliseconds(20);
 Channel::Channel(std::unique_ptr<Link> link, Options options)
     : link_(std::move(link)),
       options_(std::move(options)),
-      clock_(options_.clock != nullptr ? options_.clock : &monotonic_clock()),
       sequences_(static_cast<std::size_t>(link_->size())),
       waits_(static_cast<std::size_t>(link_->size())) {}
 
@@ -118,7 +118,7 @@ bool Channel::advance(Batch& batch) {
 }
 
 void Channel::run(Batch& batch) {
-  const Deadline deadline(*clock_, batch.timeout);
+  const Deadline deadline(link_->clock(), batch.timeout);
   show(Progress::Waiting, batch.exchanges.front());
   int waited_for = -1;
   while (true) {
@@ -156,12 +156,12 @@ void Channel::run(Batch& batch) {
 
 void Channel::rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit) {
   const int rank = batch.exchanges[late].waits_for();
-  const Nanoseconds begin = clock_->now();
+  const Nanoseconds begin = link_->clock().now();
   link_->rest(changes, limit);
   if (rank < 0) {
     return;
   }
-  const Nanoseconds time = clock_->now() - begin;
+  const Nanoseconds time = link_->clock().now() - begin;
   waits_[static_cast<std::size_t>(rank)] += time;
   batch.waited = rank == batch.waited_for ? batch.waited + time : time;
   batch.waited_for = rank;
@@ -177,13 +177,14 @@ void Channel::note(const Batch& batch, void (FlightRing::*event)(std::uint64_t n
 }
 
 void Channel::show(Progress progress, const Exchange& exchange) {
-  link_->set_position({progress, exchange.frame(), exchange.waits_for(), clock_->now().count()});
+  link_->set_position(
+      {progress, exchange.frame(), exchange.waits_for(), link_->clock().now().count()});
 }
 
 void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
-  fail<TimeoutError>("rank {}: {} did not end in {}: {} not arrived\n{}", link_->rank(),
-                     to_string(late.frame()), seconds_of(batch.timeout), ranks_of(late.missing()),
-                     describe_whereabouts(*link_, clock_->now()));
+  fail<TimeoutError>("rank {}: {} did not end in {}, missing: {}\n{}", link_->rank(),
+                     to_string(late.frame()), to_string(batch.timeout), named_ranks(late.missing()),
+                     describe_whereabouts(*link_, link_->clock().now()));
 }
 
 void Channel::fail_all() {
@@ -196,9 +197,9 @@ void Channel::report() const noexcept {
   try {
     std::rethrow_exception(failure_);
   } catch (const std::exception& error) {
-    link_->report_failure(error.what());
+    options_.tell_all(error.what());
   } catch (...) {
-    link_->report_failure("an exception of no known type");
+    options_.tell_all("an exception of no known type");
   }
 }
 
@@ -216,11 +217,8 @@ void Channel::drop(const Batch& batch) noexcept {
   }
 }
 
-void Channel::abort(const std::string& reason) noexcept {
-  if (!failure_) {
-    failure_ = std::make_exception_ptr(CommError(reason));
-  }
-  link_->report_failure(reason);
+void Channel::abort(std::string_view reason) const noexcept {
+  options_.tell_all(reason);
 }
 
 }  // namespace fsdptrain::comm

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -40,12 +40,13 @@ struct Batch {
 class Channel {
  public:
   struct Options {
+    // Makes the waits of all ranks of the world fail, on every link that joins them; does not
+    // throw.
+    std::function<void(std::string_view text)> tell_all;
+    // Where operations are noted, of the same thread; outlives the channel.
+    FlightRing* ring = nullptr;
     // For tests: called before every step that others can see.
     std::function<void()> delay = {};
-    // Null: the monotonic one. It outlives the channel, as the ring does.
-    const Clock* clock = nullptr;
-    // Where operations are noted, of the same thread.
-    FlightRing* ring = nullptr;
   };
 
   Channel(std::unique_ptr<Link> link, Options options);
@@ -55,7 +56,6 @@ class Channel {
   ~Channel();
 
   Link& link() { return *link_; }
-  const Clock& clock() const { return *clock_; }
 
   // Numbers the next operation with a peer.
   Meeting meet(int peer);
@@ -64,8 +64,8 @@ class Channel {
   void check_usable();
   // How long this rank has waited for each rank of the world.
   std::span<const Nanoseconds> waits() const { return waits_; }
-  // Ends the use of the channel on all ranks.
-  void abort(const std::string& reason) noexcept;
+  // Ends the world. From any thread.
+  void abort(std::string_view reason) const noexcept;
 
  private:
   friend class Work;
@@ -81,7 +81,7 @@ class Channel {
   [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);
   // Remembers the exception under way and tells the others, then rethrows.
   [[noreturn]] void fail_all();
-  // Tells the others what broke the channel.
+  // Tells the world what broke the channel.
   void report() const noexcept;
   void show(Progress progress, const Exchange& exchange);
   // Rests until something changes; the time is what the exchange waited for its late peer.
@@ -90,7 +90,6 @@ class Channel {
 
   std::unique_ptr<Link> link_;
   Options options_;
-  const Clock* clock_;
   std::vector<std::uint64_t> sequences_;
   std::vector<Nanoseconds> waits_;
   std::deque<std::shared_ptr<Batch>> open_;

@@ -1,5 +1,7 @@
 #include "comm/clock.h"
 
+#include <fmt/format.h>
+
 namespace fsdptrain::comm {
 namespace {
 
@@ -9,6 +11,10 @@ class MonotonicClock final : public Clock {
 };
 
 }  // namespace
+
+std::string to_string(Nanoseconds time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
 
 const Clock& monotonic_clock() {
   static const MonotonicClock clock;

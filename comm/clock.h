@@ -1,7 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <string>
 
 namespace fsdptrain::comm {
 
@@ -23,6 +23,9 @@ class Clock {
 
 // CLOCK_MONOTONIC, the same for all processes of a host.
 const Clock& monotonic_clock();
+
+// "2.5 s"
+std::string to_string(Nanoseconds time);
 
 // The moment after which nobody waits any longer.
 class Deadline {

@@ -56,7 +56,14 @@ FlightNames collective_names() {
   static const auto reduce_ops = names_of_all<ReduceOp, 5>();
   static const auto dtypes = names_of_all<DType, 8>();
   static constexpr std::array<std::string_view, 3> kDirections{"", "forward", "backward"};
-  return {.ops = ops, .reduce_ops = reduce_ops, .dtypes = dtypes, .directions = kDirections};
+  return {.ops = ops,
+          .reduce_ops = reduce_ops,
+          .dtypes = dtypes,
+          .directions = kDirections,
+          .tag = [](const FlightTag& tag) {
+            return to_string(
+                Tag{tag.root, tag.group, tag.invocation, static_cast<Direction>(tag.direction)});
+          }};
 }
 
 }  // namespace fsdptrain::comm

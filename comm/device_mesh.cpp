@@ -9,7 +9,9 @@
 
 #include "comm/error.h"
 #include "comm/mesh_text.h"
+#include "comm/process_group.h"
 #include "comm/ranks.h"
+#include "comm/world.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
@@ -129,6 +131,17 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes,
                                const std::string& new_name) const {
   return {agreed_layout(shared_->options, [&] { return layout_.flatten(axes, new_name); }),
           shared_};
+}
+
+DeviceMesh::Options mesh_options(World& world) {
+  return {.rank = world.rank(),
+          .world_size = world.size(),
+          .make_group =
+              [&world](std::span<const int> ranks, std::string name) {
+                return std::shared_ptr<ProcessGroup>(
+                    world.new_group({ranks.begin(), ranks.end()}, std::move(name)));
+              },
+          .exchange = [&world](const std::string& own) { return world.exchange(own); }};
 }
 
 }  // namespace fsdptrain::comm

@@ -12,6 +12,7 @@
 namespace fsdptrain::comm {
 
 class ProcessGroup;
+class World;
 
 // The mesh of a run as one rank sees it: a layout that all ranks agree on, and the process groups
 // of this rank along its axes. A handle: meshes made from one another share their groups, which end
@@ -65,5 +66,8 @@ class DeviceMesh {
   MeshLayout layout_;
   std::shared_ptr<Shared> shared_;
 };
+
+// A mesh over the ranks of this world, which outlives it; texts go through the control group.
+DeviceMesh::Options mesh_options(World& world);
 
 }  // namespace fsdptrain::comm

@@ -1,7 +1,6 @@
 #include "comm/exchange.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "comm/error.h"
@@ -16,6 +15,10 @@ namespace {
 constexpr std::size_t kStepBytes = std::size_t{1} << 20;
 // From here on what was copied is no longer in the caches when somebody reads it.
 constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
+
+kernels::Caching caching_of(std::size_t nbytes) {
+  return nbytes >= kStreamedBytes ? kernels::Caching::Stream : kernels::Caching::Normal;
+}
 
 kernels::CombineOptions combine_options(const Reduction& reduction, int size) {
   switch (reduction.op) {
@@ -52,14 +55,18 @@ Exchange::Exchange(Link& link, std::shared_ptr<const Members> members, Operation
 
 void Exchange::post() {
   for (const Peer& peer : peers_) {
-    const auto index = static_cast<std::size_t>(peer.index);
-    Frame frame = frame_;
-    frame.pair_sequence = peer.meeting.sequence;
-    frame.num_outgoing = phases_.front().exports[index].numel;
-    frame.num_incoming = phases_.front().imports[index].numel;
-    link_.post(peer.meeting, frame);
+    link_.post(peer.meeting, frame_to(peer));
   }
   begin_phase(0);
+}
+
+Frame Exchange::frame_to(const Peer& peer) const {
+  const auto index = static_cast<std::size_t>(peer.index);
+  Frame frame = frame_;
+  frame.pair_sequence = peer.meeting.sequence;
+  frame.num_outgoing = phases_.front().exports[index].numel;
+  frame.num_incoming = phases_.front().imports[index].numel;
+  return frame;
 }
 
 bool Exchange::advance() {
@@ -101,12 +108,7 @@ bool Exchange::verify(Peer& peer) {
     waits_for_ = peer.meeting.peer;
     return false;
   }
-  Frame mine = frame_;
-  const auto index = static_cast<std::size_t>(peer.index);
-  mine.pair_sequence = peer.meeting.sequence;
-  mine.num_outgoing = phases_.front().exports[index].numel;
-  mine.num_incoming = phases_.front().imports[index].numel;
-  const auto differs = difference({link_.rank(), mine}, {peer.meeting.peer, *theirs});
+  const auto differs = difference({link_.rank(), frame_to(peer)}, {peer.meeting.peer, *theirs});
   check<MismatchError>(!differs, "{}", differs.value_or(""));
   peer.is_verified = true;
   return true;
@@ -169,8 +171,7 @@ void Exchange::copy_own() {
                   static_cast<std::size_t>(phase.own_target) * element;
   if (from != to) {
     kernels::copy_bytes(operation_.output.launch(), to, from, nbytes_of(phase.own),
-                        nbytes_of(phase.own) >= kStreamedBytes ? kernels::Caching::Stream
-                                                               : kernels::Caching::Normal);
+                        caching_of(nbytes_of(phase.own)));
   }
 }
 
@@ -190,8 +191,6 @@ bool Exchange::read_phase() {
 bool Exchange::copy_from(Peer& peer) {
   const Range range = phases_[phase_].imports[static_cast<std::size_t>(peer.index)];
   const std::size_t nbytes = nbytes_of(range);
-  const auto caching =
-      nbytes >= kStreamedBytes ? kernels::Caching::Stream : kernels::Caching::Normal;
   const std::span<const std::byte> from = next_bytes(peer);
   if (from.empty()) {
     waits_for_ = peer.meeting.peer;
@@ -200,7 +199,7 @@ bool Exchange::copy_from(Peer& peer) {
   std::byte* to = operation_.output.mutable_bytes().data() +
                   static_cast<std::size_t>(range.begin) * size_of(operation_.output.dtype());
   kernels::copy_bytes(operation_.output.launch(), to + peer.position, from.data(), from.size(),
-                      caching);
+                      caching_of(nbytes));
   peer.position += from.size();
   link_.consume(peer.meeting, static_cast<int>(phase_), peer.position);
   peer.is_read = peer.position == nbytes;

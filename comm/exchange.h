@@ -57,6 +57,7 @@ class Exchange {
   void check_bytes() const;
   bool verify_frames();
   bool verify(Peer& peer);
+  Frame frame_to(const Peer& peer) const;
   void offer_phase();
   bool read_phase();
   bool copy_from(Peer& peer);

@@ -43,12 +43,15 @@ struct Position {
 };
 
 // How one rank reaches the others of its world: frames that name what both are about to do, and
-// bytes that one side offers and the other reads. Nothing here blocks but rest(). Ranks are those
-// of the world. One thread uses a link, except where it says otherwise.
+// bytes that one side offers and the other reads. Nothing here waits for another rank but rest(),
+// and position() for a moment. Ranks are those of the world. One thread uses a link, except where
+// it says otherwise.
 class Link {
  public:
   virtual ~Link() = default;
 
+  // Of all deadlines and times that ranks tell each other.
+  virtual const Clock& clock() const { return monotonic_clock(); }
   virtual int rank() const = 0;
   virtual int size() const = 0;
 

@@ -174,7 +174,7 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) const {
                       0);
 }
 
-void ProcessGroup::abort(const std::string& reason) noexcept {
+void ProcessGroup::abort(std::string_view reason) const noexcept {
   channel_.abort(reason);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/channel.h"
@@ -15,10 +16,11 @@ namespace fsdptrain::comm {
 // A fixed set of ranks that run the same collectives in the same order. Made by World, which it
 // does not outlive; used by the one thread that issues operations.
 //
-// Every call returns at once; Work::wait() carries it out. The tensors of a call are on the CPU and
-// contiguous; nobody touches them until then. Sums run over the binary tree of the ranks' index in
-// the group that splits at the largest power of two below their number, in float32 (float64 for
-// float64), and are rounded once.
+// A call posts an operation and Work::wait() carries it out; with more than Link::kMaxOpen that are
+// open, and in checking mode, a call waits for those before it. The tensors of a call are on the
+// CPU and contiguous; nobody touches them until then. Sums run over the binary tree of the ranks'
+// index in the group that splits at the largest power of two below their number, in float32
+// (float64 for float64), and are rounded once.
 //
 // Errors, beside those of check_operation(): MismatchError where ranks do not call the same,
 // PeerError where another rank failed or left, TimeoutError after `timeout` of waiting. After each
@@ -58,8 +60,8 @@ class ProcessGroup {
   // Not initialised, on the CPU, in memory that the backend reads without copying first.
   Tensor allocate(const Shape& shape, DType dtype) const;
 
-  // Ends all operations of all ranks of the world with an error.
-  void abort(const std::string& reason) noexcept;
+  // Ends all operations of all ranks of the world with "rank R failed: reason". From any thread.
+  void abort(std::string_view reason) const noexcept;
 
  private:
   Work issue_all(std::vector<Operation> operations, Nanoseconds timeout, SourceLocation where);

@@ -1,14 +1,13 @@
 #include "comm/whereabouts.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <string_view>
 
 namespace fsdptrain::comm {
 namespace {
 
 std::string describe(const Position& position, Nanoseconds now) {
-  const std::string since = seconds_of(now - Nanoseconds{position.since});
+  const std::string since = to_string(now - Nanoseconds{position.since});
   switch (position.progress) {
     case Progress::Idle:
       return position.since == 0 ? "has issued nothing yet"
@@ -25,15 +24,6 @@ std::string describe(const Position& position, Nanoseconds now) {
 }
 
 }  // namespace
-
-std::string seconds_of(Nanoseconds time) {
-  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
-}
-
-std::string ranks_of(std::span<const int> ranks) {
-  return fmt::format("rank{} {} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
-                     ranks.size() == 1 ? "has" : "have");
-}
 
 std::string describe_whereabouts(Link& link, Nanoseconds now) {
   std::string text;

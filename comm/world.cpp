@@ -39,12 +39,18 @@ World::World(Links links, Options options, std::optional<FlightMemory> flight)
                    : FlightMemory::create(
                          {.rank = links.training->rank(), .world_size = links.training->size()},
                          {.capacity = kOwnFlightCapacity}),
-            options_.clock != nullptr ? *options_.clock : monotonic_clock()),
-      channel_(std::move(links.training), {options_.delay, options_.clock, &ring_}),
-      control_channel_(std::move(links.control), {options_.delay, options_.clock, &ring_}) {
+            links.training->clock()),
+      channel_(std::move(links.training), channel_options()),
+      control_channel_(std::move(links.control), channel_options()) {
   const Members all{all_ranks(channel_.link().size()), channel_.link().rank()};
   control_ = make_group(control_channel_, all, "control", options_.timeout, false);
   group_ = make_group(channel_, all, "world", options_.timeout, options_.checks);
+}
+
+Channel::Options World::channel_options() {
+  return {.tell_all = [this](std::string_view text) { fail(text); },
+          .ring = &ring_,
+          .delay = options_.delay};
 }
 
 std::unique_ptr<ProcessGroup> World::make_group(Channel& channel, Members members, std::string name,

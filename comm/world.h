@@ -31,9 +31,8 @@ class World {
     Nanoseconds timeout = std::chrono::minutes(10);
     // The checking mode: the place of each call in errors, and a barrier before it.
     bool checks = false;
-    // For tests, as Channel has them.
+    // For tests, as Channel has it.
     std::function<void()> delay = {};
-    const Clock* clock = nullptr;
   };
 
   // Blocks until all ranks are here. `flight` is the memory of the launcher that reads it; without
@@ -69,6 +68,7 @@ class World {
   void fail(std::string_view reason) noexcept;
 
  private:
+  Channel::Options channel_options();
   std::unique_ptr<ProcessGroup> make_group(Channel& channel, Members members, std::string name,
                                            Nanoseconds timeout, bool checks);
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/gloo/signals.h"
+#include "comm/signals.h"
 
 namespace fsdptrain::comm {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/error.h"
-#include "comm/gloo/signals.h"
+#include "comm/signals.h"
 
 namespace fsdptrain::comm {
 namespace {

@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "comm/gloo/signals.h"
+#include "comm/signals.h"
 
 namespace fsdptrain::comm {
 namespace {

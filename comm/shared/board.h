@@ -85,7 +85,7 @@ class Board {
   Failure& failure() const { return *failure_; }
   RankState& rank(int rank) const { return ranks_[rank]; }
   // Where `from` posts and `to` reads.
-  Mailbox& mailbox(int from, const int to, std::uint64_t sequence) const;
+  Mailbox& mailbox(int from, int to, std::uint64_t sequence) const;
   // The slot for a chunk that `from` stages for `to`, or for all.
   std::byte* pair_slot(int from, int to, std::uint32_t chunk) const;
   std::byte* shared_slot(int from, std::uint32_t chunk) const;

@@ -31,10 +31,6 @@ const char* name_of(FrameType type) {
                                          : "report_failure";
 }
 
-double seconds(Nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 // 'a', 'b' and 7 more
 std::string listed(const std::vector<std::string>& keys) {
   std::string text;
@@ -80,8 +76,8 @@ Store::Store(std::unique_ptr<store::Connection> connection, Options options, Nan
   std::unique_lock lock(mutex_);
   const Deadline deadline(clock_, timeout);
   check<TimeoutError>(drive(lock, deadline, [&] { return session_.is_open(); }),
-                      "store: rank {} was not taken in after {} s", session_.rank(),
-                      seconds(timeout));
+                      "store: rank {} was not taken in after {}", session_.rank(),
+                      to_string(timeout));
 }
 
 void Store::set(std::string_view key, std::string_view value, Nanoseconds timeout) {
@@ -139,11 +135,11 @@ Reply Store::call(Request request, Nanoseconds timeout) {
   std::optional<Reply> reply = session_.take_reply(id);
   session_.forget(id);
   lock.unlock();
-  check<TimeoutError>(is_confirmed, "store {}: the store did not answer for {} within {} s",
-                      name_of(type), listed(keys), seconds(timeout));
+  check<TimeoutError>(is_confirmed, "store {}: the store did not answer for {} within {}",
+                      name_of(type), listed(keys), to_string(timeout));
   check<TimeoutError>(reply->status != ReplyStatus::Cancelled,
-                      "store {}: {} of {} keys not there after {} s: {}", name_of(type),
-                      reply->keys.size(), keys.size(), seconds(timeout), listed(reply->keys));
+                      "store {}: {} of {} keys not there after {}: {}", name_of(type),
+                      reply->keys.size(), keys.size(), to_string(timeout), listed(reply->keys));
   check<MisuseError>(reply->status != ReplyStatus::Rejected, "{}",
                      store::printable(reply->value.value_or("")));
   return std::move(*reply);
@@ -159,8 +155,8 @@ void Store::report_failure(std::string_view text, Nanoseconds timeout) {
   session_.request({.type = FrameType::ReportFailure,
                     .value = std::string(text.substr(0, store::kMaxFailureText))});
   check<TimeoutError>(drive(lock, deadline, [&] { return session_.failure().has_value(); }),
-                      "store report_failure: the store did not answer within {} s",
-                      seconds(timeout));
+                      "store report_failure: the store did not answer within {}",
+                      to_string(timeout));
 }
 
 std::optional<std::string> Store::failure() {
@@ -180,8 +176,8 @@ void Store::close(Nanoseconds timeout) {
   const Deadline deadline(clock_, timeout);
   session_.request({.type = FrameType::Goodbye});
   check<TimeoutError>(drive(lock, deadline, [&] { return session_.has_left(); }),
-                      "store: no farewell to rank {} after {} s", session_.rank(),
-                      seconds(timeout));
+                      "store: no farewell to rank {} after {}", session_.rank(),
+                      to_string(timeout));
 }
 
 template <class Done>

@@ -95,7 +95,6 @@ class Server {
 
   // server_requests.cpp
   void handle(PeerId id, Peer& peer, Request request);
-  void handle_after_failure(PeerId id, Peer& peer, const Request& request);
   void change(Peer& peer, Request request);
   void wait_for(PeerId id, Peer& peer, Request request);
   void cancel(PeerId id, Peer& peer, std::uint64_t request);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/signals.h"
 #include "runtime/base/log.h"
 
 namespace fsdptrain::comm::store {
@@ -111,7 +112,7 @@ ServerThread::ServerThread(std::unique_ptr<Listener> listener, ServerOptions opt
                            const Clock& clock)
     : listener_(*listener),
       loop_(std::move(listener), std::move(options), clock),
-      thread_([this] { serve(); }) {}
+      thread_(without_signals([this] { return std::thread([this] { serve(); }); })) {}
 
 ServerThread::~ServerThread() {
   {

@@ -242,9 +242,8 @@ std::unique_ptr<Connection> connect_unix(const std::filesystem::path& path, cons
     check<ConfigError>(
         error == ENOENT || error == ECONNREFUSED || error == EAGAIN || error == EINTR,
         "store: {} cannot be connected to: {}", path.native(), reason_of(error));
-    check<TimeoutError>(!deadline.passed(), "store: nobody listens at {} after {} s: {}",
-                        path.native(), std::chrono::duration<double>(timeout).count(),
-                        reason_of(error));
+    check<TimeoutError>(!deadline.passed(), "store: nobody listens at {} after {}: {}",
+                        path.native(), to_string(timeout), reason_of(error));
     std::this_thread::sleep_for(std::min(kConnectPause, std::max(deadline.left(), Nanoseconds{0})));
   }
 }

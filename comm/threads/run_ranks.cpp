@@ -11,6 +11,7 @@
 
 #include "comm/error.h"
 #include "comm/threads/thread_boards.h"
+#include "runtime/base/processors.h"
 #include "runtime/base/rank_context.h"
 
 namespace fsdptrain::comm {
@@ -98,7 +99,8 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
   Connect connect = ranks.connect;
   if (!connect) {
     boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
-    connect = [boards](int rank) { return boards->connect(rank); };
+    const bool spins = ranks.num_ranks * ranks.threads_per_rank <= num_processors();
+    connect = [boards, spins](int rank) { return boards->connect(rank, spins); };
   }
   // Before all threads: others would wait for a rank without one.
   std::vector<std::unique_ptr<RankContext>> contexts;

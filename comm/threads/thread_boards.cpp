@@ -1,7 +1,6 @@
 #include "comm/threads/thread_boards.h"
 
 #include <memory>
-#include <thread>
 
 #include "comm/shared/peer_memory.h"
 #include "comm/shared/shared_link.h"
@@ -37,10 +36,8 @@ std::span<std::byte> ThreadBoards::half(std::size_t index) {
   return std::as_writable_bytes(std::span(memory_).subspan(index * lines, lines));
 }
 
-Links ThreadBoards::connect(int rank) const {
-  const SharedLink::Options options{
-      .rank = rank,
-      .spins = training_.size() <= static_cast<int>(std::thread::hardware_concurrency())};
+Links ThreadBoards::connect(int rank, bool spins) const {
+  const SharedLink::Options options{.rank = rank, .spins = spins};
   const auto memory = std::make_shared<ProcessMemory>();
   return {std::make_unique<SharedLink>(training_, memory, options),
           std::make_unique<SharedLink>(control_, memory, options)};

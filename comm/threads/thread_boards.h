@@ -15,8 +15,9 @@ class ThreadBoards {
  public:
   explicit ThreadBoards(int num_ranks);
 
-  // By the thread that is this rank, once.
-  Links connect(int rank) const;
+  // By the thread that is this rank, once. `spins` where every compute thread has a core of its
+  // own.
+  Links connect(int rank, bool spins) const;
 
  private:
   struct alignas(64) Line {

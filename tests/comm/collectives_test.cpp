@@ -340,21 +340,46 @@ void check_all(Backend backend, int num_ranks, std::span<const std::int64_t> siz
   }
 }
 
+// All dtypes, sizes and numbers of ranks; over the network fewer of them.
+void check_every_operation(Backend backend) {
+  for (const int num_ranks : {1, 2, 3, 4, 5, 7}) {
+    CAPTURE(num_ranks);
+    if (backend != Backend::Gloo) {
+      check_all(backend, num_ranks, kSizes);
+    } else if (num_ranks <= 4) {
+      check_all(backend, num_ranks, kGlooSizes);
+    }
+  }
+}
+
+void check_large_sums(DType dtype, std::int64_t nbytes) {
+  for (const int num_ranks : {2, 4}) {
+    CAPTURE(num_ranks);
+    const std::int64_t numel = nbytes / static_cast<std::int64_t>(size_of(dtype)) / num_ranks;
+    const Oracle oracle(num_ranks, numel * num_ranks, dtype, {{ReduceOp::Sum}});
+    for (const Backend backend : testing::all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      for (const bool allocated : {false, true}) {
+        run_ranks(testing::thread_ranks(backend, num_ranks, std::uint64_t{256} << 20),
+                  [&](World& world) { check_reductions(world.group(), oracle, numel, allocated); });
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("comm/collectives") {
-  TEST_CASE("every operation is what it is defined to be, bit for bit") {
-    for (const Backend backend : testing::all_backends()) {
-      CAPTURE(testing::name_of(backend));
-      for (const int num_ranks : {1, 2, 3, 4, 5, 7}) {
-        CAPTURE(num_ranks);
-        if (backend != Backend::Gloo) {
-          check_all(backend, num_ranks, kSizes);
-        } else if (num_ranks <= 4) {
-          check_all(backend, num_ranks, kGlooSizes);
-        }
-      }
-    }
+  TEST_CASE("every operation is what it is defined to be, bit for bit, on threads") {
+    check_every_operation(Backend::Threads);
+  }
+
+  TEST_CASE("every operation is what it is defined to be, bit for bit, in shared memory") {
+    check_every_operation(Backend::Shm);
+  }
+
+  TEST_CASE("every operation is what it is defined to be, bit for bit, over gloo") {
+    check_every_operation(Backend::Gloo);
   }
 
   TEST_CASE("random delays in every step change no bit") {
@@ -367,26 +392,17 @@ TEST_SUITE("comm/collectives") {
     }
   }
 
-  TEST_CASE("sums of 1 and 16 MiB are the same bits") {
-    for (const DType dtype : {DType::Float32, DType::BFloat16}) {
-      CAPTURE(fsdptrain::name_of(dtype));
-      for (const std::int64_t nbytes : {1 << 20, 16 << 20}) {
-        CAPTURE(nbytes);
-        for (const int num_ranks : {2, 4}) {
-          CAPTURE(num_ranks);
-          const std::int64_t numel = nbytes / static_cast<std::int64_t>(size_of(dtype)) / num_ranks;
-          const Oracle oracle(num_ranks, numel * num_ranks, dtype, {{ReduceOp::Sum}});
-          for (const Backend backend : testing::all_backends()) {
-            CAPTURE(testing::name_of(backend));
-            for (const bool allocated : {false, true}) {
-              run_ranks(
-                  testing::thread_ranks(backend, num_ranks, std::uint64_t{256} << 20),
-                  [&](World& world) { check_reductions(world.group(), oracle, numel, allocated); });
-            }
-          }
-        }
-      }
-    }
+  TEST_CASE("sums of 1 MiB are the same bits") {
+    check_large_sums(DType::Float32, 1 << 20);
+    check_large_sums(DType::BFloat16, 1 << 20);
+  }
+
+  TEST_CASE("sums of 16 MiB are the same bits, of float32") {
+    check_large_sums(DType::Float32, 16 << 20);
+  }
+
+  TEST_CASE("sums of 16 MiB are the same bits, of bfloat16") {
+    check_large_sums(DType::BFloat16, 16 << 20);
   }
 }
 

@@ -11,37 +11,48 @@
 #include <doctest/doctest.h>
 
 #include "comm/error.h"
+#include "comm/process_group.h"
+#include "comm/world.h"
 #include "runtime/base/error.h"
+#include "tests/support/rank_backends.h"
 
 namespace fsdptrain::comm {
 
-// Knows what it was made of, and counts itself.
-class ProcessGroup {
- public:
-  ProcessGroup(std::vector<int> its_ranks, std::string its_name, int& num_alive)
-      : ranks(std::move(its_ranks)), name(std::move(its_name)), num_alive_(num_alive) {
+namespace {
+
+// Stands for a group where the ranks of a mesh are not there: a mesh keeps groups and gives them
+// out, it never looks into one. Knows what it was made of, and counts itself.
+struct FakeGroup {
+  FakeGroup(std::vector<int> its_ranks, int& num_alive)
+      : ranks(std::move(its_ranks)), num_alive_(num_alive) {
     ++num_alive_;
   }
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
-  ~ProcessGroup() { --num_alive_; }
+  FakeGroup(const FakeGroup&) = delete;
+  FakeGroup& operator=(const FakeGroup&) = delete;
+  ~FakeGroup() { --num_alive_; }
 
   std::vector<int> ranks;
-  std::string name;
 
  private:
   int& num_alive_;
 };
 
-namespace {
+std::shared_ptr<ProcessGroup> fake_group(std::span<const int> ranks, int& num_alive) {
+  auto group = std::make_shared<FakeGroup>(std::vector<int>(ranks.begin(), ranks.end()), num_alive);
+  return {group, reinterpret_cast<ProcessGroup*>(group.get())};
+}
+
+const std::vector<int>& ranks_of(const ProcessGroup& group) {
+  return reinterpret_cast<const FakeGroup&>(group).ranks;
+}
 
 using doctest::Contains;
 using Ranks = std::vector<int>;
 
 // Ranks that are threads; each has its text in `texts` between two barriers.
-class World {
+class FakeWorld {
  public:
-  explicit World(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
+  explicit FakeWorld(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
 
   // Runs `body(rank)` on all ranks and gives what each threw, or "".
   std::vector<std::string> run(const std::function<void(int rank)>& body) {
@@ -90,8 +101,7 @@ struct OneRank {
             .make_group =
                 [this](std::span<const int> ranks, std::string name) {
                   made.push_back(name);
-                  return std::make_shared<ProcessGroup>(Ranks(ranks.begin(), ranks.end()),
-                                                        std::move(name), num_alive);
+                  return fake_group(ranks, num_alive);
                 },
             .exchange =
                 [world_size](std::string own) {
@@ -122,10 +132,10 @@ TEST_SUITE("comm/device_mesh") {
     CHECK(mesh.coordinate("replicate") == 1);
     CHECK(mesh.coordinate("shard") == 2);
     CHECK(mesh.layout().text() == "replicate=2 x shard=4");
-    CHECK(mesh.group("replicate").ranks == Ranks{2, 6});
-    CHECK(mesh.group("shard").ranks == Ranks{4, 5, 6, 7});
+    CHECK(ranks_of(mesh.group("replicate")) == Ranks{2, 6});
+    CHECK(ranks_of(mesh.group("shard")) == Ranks{4, 5, 6, 7});
     CHECK(one.made.size() == 2);
-    CHECK(mesh.group_along({"replicate", "shard"}).ranks == Ranks{0, 1, 2, 3, 4, 5, 6, 7});
+    CHECK(ranks_of(mesh.group_along({"replicate", "shard"})) == Ranks{0, 1, 2, 3, 4, 5, 6, 7});
     CHECK(one.made.back() == "replicate+shard");
     CHECK_THROWS_WITH_AS(mesh.group("shrad"), Contains("did you mean shard?"), ConfigError);
   }
@@ -137,7 +147,7 @@ TEST_SUITE("comm/device_mesh") {
     const DeviceMesh mesh({{"a", 2}, {"b", 2}}, options);
     CHECK(one.made.empty());
     ProcessGroup& group = mesh.group("b");
-    CHECK(group.ranks == Ranks{0, 1});
+    CHECK(ranks_of(group) == Ranks{0, 1});
     CHECK(&mesh.group("b") == &group);
     CHECK(&mesh.submesh({"b"}).group("b") == &group);
     CHECK(one.made == Made{"b"});
@@ -155,13 +165,13 @@ TEST_SUITE("comm/device_mesh") {
       const DeviceMesh flat = mesh->flatten({"a", "c"}, "ac");
       CHECK(flat.layout().text() == "ac=4 x b=2");
       CHECK(flat.coordinate("ac") == 3);
-      CHECK(flat.group("ac").ranks == Ranks{0, 1, 4, 5});
+      CHECK(ranks_of(flat.group("ac")) == Ranks{0, 1, 4, 5});
       CHECK(&mesh->group_along({"a", "c"}) == &flat.group("ac"));
       CHECK(&part.flatten({"a", "c"}, "other").group("other") == &flat.group("ac"));
       CHECK(one.made == Made{"a", "b", "c", "ac"});
       mesh.reset();
       CHECK(one.num_alive == 4);
-      CHECK(part.group("c").ranks == Ranks{4, 5});
+      CHECK(ranks_of(part.group("c")) == Ranks{4, 5});
     }
     CHECK(one.num_alive == 0);
   }
@@ -170,7 +180,7 @@ TEST_SUITE("comm/device_mesh") {
     OneRank one;
     const DeviceMesh mesh({{"replicate", 1}, {"shard", 4}}, one.options(2, 4));
     CHECK(one.made == Made{"replicate", "shard"});
-    CHECK(mesh.group("replicate").ranks == Ranks{2});
+    CHECK(ranks_of(mesh.group("replicate")) == Ranks{2});
     CHECK(&mesh.group_along({"replicate", "shard"}) == &mesh.group("shard"));
     CHECK(one.made.size() == 2);
   }
@@ -218,18 +228,17 @@ TEST_SUITE("comm/device_mesh") {
   }
 
   TEST_CASE("ranks that ask for one mesh exchange one hash, and agree on parts of it") {
-    World world(8);
+    FakeWorld world(8);
     std::vector<int> num_alive(8, 0);
     const auto errors = world.run([&](int rank) {
-      const DeviceMesh::Options options = {.rank = rank,
-                                           .world_size = 8,
-                                           .make_group =
-                                               [&](std::span<const int> ranks, std::string name) {
-                                                 return std::make_shared<ProcessGroup>(
-                                                     Ranks(ranks.begin(), ranks.end()), name,
-                                                     num_alive[static_cast<std::size_t>(rank)]);
-                                               },
-                                           .exchange = world.exchange(rank)};
+      const DeviceMesh::Options options = {
+          .rank = rank,
+          .world_size = 8,
+          .make_group =
+              [&](std::span<const int> ranks, const std::string&) {
+                return fake_group(ranks, num_alive[static_cast<std::size_t>(rank)]);
+              },
+          .exchange = world.exchange(rank)};
       const DeviceMesh mesh({{"a", 2}, {"b", 2}, {"c", 2}}, options);
       // Each rank has another part.
       mesh.submesh({"a", "c"}).flatten({"a", "c"}, "ac");
@@ -240,7 +249,7 @@ TEST_SUITE("comm/device_mesh") {
   }
 
   TEST_CASE("ranks that ask for different meshes all get one error that names them") {
-    World world(4);
+    FakeWorld world(4);
     const auto errors = world.run([&](int rank) {
       const std::vector<MeshAxis> axes = {{"replicate", 2}, {rank == 3 ? "shrad" : "shard", 2}};
       DeviceMesh(axes, {.rank = rank,
@@ -260,7 +269,7 @@ TEST_SUITE("comm/device_mesh") {
   }
 
   TEST_CASE("a rank that refuses its mesh tells the others, and none waits") {
-    World world(4);
+    FakeWorld world(4);
     const auto errors = world.run([&](int rank) {
       const std::vector<MeshAxis> axes = {{"replicate", 2}, {"shard", rank == 1 ? 3 : 2}};
       DeviceMesh(axes, {.rank = rank,
@@ -282,18 +291,16 @@ TEST_SUITE("comm/device_mesh") {
   }
 
   TEST_CASE("ranks that flatten different axes all get one error") {
-    World world(4);
+    FakeWorld world(4);
     const auto errors = world.run([&](int rank) {
       int num_alive = 0;
-      const DeviceMesh mesh({{"a", 2}, {"b", 2}},
-                            {.rank = rank,
-                             .world_size = 4,
-                             .make_group =
-                                 [&](std::span<const int> ranks, std::string name) {
-                                   return std::make_shared<ProcessGroup>(
-                                       Ranks(ranks.begin(), ranks.end()), name, num_alive);
-                                 },
-                             .exchange = world.exchange(rank)});
+      const DeviceMesh mesh(
+          {{"a", 2}, {"b", 2}},
+          {.rank = rank,
+           .world_size = 4,
+           .make_group = [&](std::span<const int> ranks,
+                             const std::string&) { return fake_group(ranks, num_alive); },
+           .exchange = world.exchange(rank)});
       mesh.flatten({"a", "b"}, rank == 2 ? "ba" : "ab");
     });
     for (const std::string& error : errors) {
@@ -301,6 +308,18 @@ TEST_SUITE("comm/device_mesh") {
                                "'ba' instead of 'ab')") != std::string::npos,
                     error);
     }
+  }
+
+  TEST_CASE("the groups of a mesh over real ranks run along its axes") {
+    run_ranks(testing::thread_ranks(testing::Backend::Shm, 4), [](World& world) {
+      const DeviceMesh mesh({{"replicate", 2}, {"shard", 2}}, mesh_options(world));
+      const Tensor tensor = Tensor::full({3}, 1 << world.rank());
+      mesh.group("shard").issue(all_reduce(tensor)).wait();
+      CHECK(tensor.item() == (world.rank() < 2 ? 3 : 12));
+      mesh.group("replicate").issue(all_reduce(tensor)).wait();
+      CHECK(tensor.item() == 15);
+      CHECK(mesh.flatten({"replicate", "shard"}, "all").group("all").size() == 4);
+    });
   }
 }
 

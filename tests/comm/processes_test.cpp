@@ -92,7 +92,7 @@ TEST_SUITE("comm/processes") {
     for (const std::string when : {"before", "inside", "after"}) {
       CAPTURE(when);
       RankProcesses ranks("stop-" + when, 3);
-      check_others(ranks, {"did not end in 0.5 s", "rank 1 has not arrived", "tag root 0 group 8"});
+      check_others(ranks, {"did not end in 0.5 s", "missing: rank 1", "tag root 0 group 8"});
       ranks.kill(1, SIGCONT);
       const RankEnd end = ranks.wait(1);
       CHECK(end.code == 3);
