@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/frame.h"
+#include "comm/link/frame.h"
 #include "comm/tag.h"
 #include "runtime/tensor/tensor.h"
 

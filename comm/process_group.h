@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/channel.h"
+#include "comm/collective/channel.h"
 #include "comm/operation.h"
 #include "comm/work.h"
 #include "runtime/base/error.h"

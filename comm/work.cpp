@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/channel.h"
+#include "comm/collective/channel.h"
 #include "comm/error.h"
 
 namespace fsdptrain::comm {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/channel.h"
-#include "comm/flight_ring.h"
-#include "comm/links.h"
+#include "comm/collective/channel.h"
+#include "comm/flight/ring.h"
+#include "comm/link/links.h"
 #include "comm/process_group.h"
 
 namespace fsdptrain::comm {

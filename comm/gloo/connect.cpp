@@ -5,7 +5,8 @@
 
 namespace fsdptrain::comm {
 
-Links connect(const Network& network, int rank, int size, const std::function<void()>& notify) {
+Links connect_gloo(const Network& network, int rank, int size,
+                   const std::function<void()>& notify) {
   check<ConfigError>(rank >= 0 && rank < size, "rank {} is none of the {} ranks of the world", rank,
                      size);
   const auto device = make_device(network.address);

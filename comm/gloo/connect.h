@@ -4,7 +4,7 @@
 
 #include "comm/gloo/mesh.h"
 #include "comm/gloo/rendezvous.h"
-#include "comm/links.h"
+#include "comm/link/links.h"
 
 namespace fsdptrain::comm {
 
@@ -19,6 +19,7 @@ struct Network {
 // Joins the `size` ranks of a world as `rank`, once, and blocks until all have. `notify` is called,
 // from any thread, when a peer has changed what a rank may wait for. Errors are those of
 // make_device() and Mesh.
-Links connect(const Network& network, int rank, int size, const std::function<void()>& notify = {});
+Links connect_gloo(const Network& network, int rank, int size,
+                   const std::function<void()>& notify = {});
 
 }  // namespace fsdptrain::comm

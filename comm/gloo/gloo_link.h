@@ -15,7 +15,7 @@
 #include "comm/gloo/intake.h"
 #include "comm/gloo/mesh.h"
 #include "comm/gloo/wire.h"
-#include "comm/link.h"
+#include "comm/link/link.h"
 
 namespace fsdptrain::comm {
 

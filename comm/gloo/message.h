@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "comm/frame.h"
-#include "comm/link.h"
+#include "comm/link/frame.h"
+#include "comm/link/link.h"
 
 namespace fsdptrain::comm {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/link.h"
+#include "comm/link/link.h"
 
 namespace fsdptrain::comm {
 

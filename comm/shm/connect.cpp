@@ -1,19 +1,19 @@
 #include "comm/shm/connect.h"
 
+#include "comm/board/board_link.h"
 #include "comm/error.h"
-#include "comm/shared/shared_link.h"
 #include "comm/shm/host_memory.h"
 
 namespace fsdptrain::comm {
 
-Links connect(const std::shared_ptr<const Segment>& segment, int rank, bool spins) {
+Links connect_shm(const std::shared_ptr<const Segment>& segment, int rank, bool spins) {
   check<ConfigError>(rank >= 0 && rank < segment->shape().num_ranks,
                      "rank {} is none of the {} ranks of this host", rank,
                      segment->shape().num_ranks);
   const auto memory = std::make_shared<HostMemory>(segment, segment->training(), rank);
-  const SharedLink::Options options{.rank = rank, .spins = spins};
-  return {std::make_unique<SharedLink>(segment->training(), memory, options),
-          std::make_unique<SharedLink>(segment->control(), memory, options)};
+  const BoardLink::Options options{.rank = rank, .spins = spins};
+  return {std::make_unique<BoardLink>(segment->training(), memory, options),
+          std::make_unique<BoardLink>(segment->control(), memory, options)};
 }
 
 }  // namespace fsdptrain::comm

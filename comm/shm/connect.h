@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "comm/links.h"
+#include "comm/link/links.h"
 #include "comm/shm/segment.h"
 
 namespace fsdptrain::comm {
 
 // Joins the ranks of this host as `rank`, once. `spins` where each has a core of its own.
-Links connect(const std::shared_ptr<const Segment>& segment, int rank, bool spins);
+Links connect_shm(const std::shared_ptr<const Segment>& segment, int rank, bool spins);
 
 }  // namespace fsdptrain::comm

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "comm/board/peer_memory.h"
 #include "comm/clock.h"
-#include "comm/shared/peer_memory.h"
 #include "comm/shm/arena.h"
 #include "comm/shm/segment.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/shared/board.h"
+#include "comm/board/board.h"
 
 namespace fsdptrain::comm {
 

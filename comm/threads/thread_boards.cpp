@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "comm/shared/peer_memory.h"
-#include "comm/shared/shared_link.h"
+#include "comm/board/board_link.h"
+#include "comm/board/peer_memory.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -37,10 +37,10 @@ std::span<std::byte> ThreadBoards::half(std::size_t index) {
 }
 
 Links ThreadBoards::connect(int rank, bool spins) const {
-  const SharedLink::Options options{.rank = rank, .spins = spins};
+  const BoardLink::Options options{.rank = rank, .spins = spins};
   const auto memory = std::make_shared<ProcessMemory>();
-  return {std::make_unique<SharedLink>(training_, memory, options),
-          std::make_unique<SharedLink>(control_, memory, options)};
+  return {std::make_unique<BoardLink>(training_, memory, options),
+          std::make_unique<BoardLink>(control_, memory, options)};
 }
 
 }  // namespace fsdptrain::comm

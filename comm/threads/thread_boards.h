@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/links.h"
-#include "comm/shared/board.h"
+#include "comm/board/board.h"
+#include "comm/link/links.h"
 
 namespace fsdptrain::comm {
 

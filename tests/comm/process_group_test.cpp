@@ -7,10 +7,10 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/collective_record.h"
+#include "comm/collective/collective_record.h"
 #include "comm/error.h"
-#include "comm/flight_reader.h"
-#include "comm/hang_report.h"
+#include "comm/flight/hang_report.h"
+#include "comm/flight/reader.h"
 #include "comm/world.h"
 #include "tests/support/rank_backends.h"
 

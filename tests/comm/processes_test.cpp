@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/flight_reader.h"
+#include "comm/flight/reader.h"
 #include "tests/support/rank_processes.h"
 
 // Ranks that are processes of one host, and what becomes of the others when one ends.

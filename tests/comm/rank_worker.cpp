@@ -150,7 +150,7 @@ void run(const std::string& scenario, int rank, int num_ranks, int segment, int 
       }
     };
   }
-  World world(connect(std::make_shared<const Segment>(segment), rank, false), options,
+  World world(connect_shm(std::make_shared<const Segment>(segment), rank, false), options,
               FlightMemory::adopt(ring, {.rank = rank, .world_size = num_ranks}));
   try {
     scenarios().at(scenario.starts_with("die-at-") ? "sum" : scenario)(world);

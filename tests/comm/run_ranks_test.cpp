@@ -1,4 +1,4 @@
-#include "comm/threads/run_ranks.h"
+#include "comm/run_ranks.h"
 
 #include <atomic>
 #include <chrono>

@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/threads/run_ranks.h"
+#include "comm/run_ranks.h"
 #include "models/gpt2/model.h"
 #include "models/llama/model.h"
 #include "runtime/base/error.h"

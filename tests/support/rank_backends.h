@@ -5,9 +5,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "comm/run_ranks.h"
 #include "comm/shm/connect.h"
 #include "comm/shm/segment.h"
-#include "comm/threads/run_ranks.h"
 #include "tests/support/map_rendezvous.h"
 
 namespace fsdptrain::testing {
@@ -39,11 +39,11 @@ inline comm::ThreadRanks thread_ranks(Backend backend, int num_ranks,
     const int descriptor = comm::Segment::create({num_ranks, arena_bytes});
     const auto segment = std::make_shared<const comm::Segment>(descriptor);
     ::close(descriptor);
-    ranks.connect = [segment](int rank) { return comm::connect(segment, rank, false); };
+    ranks.connect = [segment](int rank) { return comm::connect_shm(segment, rank, false); };
   }
   if (backend == Backend::Gloo) {
     ranks.connect = [network = loopback(), num_ranks](int rank) {
-      return comm::connect(network, rank, num_ranks);
+      return comm::connect_gloo(network, rank, num_ranks);
     };
   }
   return ranks;

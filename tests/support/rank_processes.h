@@ -17,7 +17,7 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/flight_memory.h"
+#include "comm/flight/memory.h"
 #include "comm/shm/segment.h"
 
 namespace fsdptrain::testing {

@@ -207,8 +207,8 @@ void serve_comm_rank(const CommRankOptions& options) {
   if (options.core >= 0) {
     stay_on(options.core);
   }
-  comm::World world(comm::connect(std::make_shared<const comm::Segment>(options.segment),
-                                  options.rank, options.spins),
+  comm::World world(comm::connect_shm(std::make_shared<const comm::Segment>(options.segment),
+                                      options.rank, options.spins),
                     {});
   try {
     serve(world, options);

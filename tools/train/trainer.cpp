@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/threads/run_ranks.h"
+#include "comm/run_ranks.h"
 #include "comm/world.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"

@@ -54,11 +54,11 @@ TEST_SUITE("comm/shm/segment") {
     const int descriptor = Segment::create({.num_ranks = 2});
     const auto segment = std::make_shared<const Segment>(descriptor);
     ::close(descriptor);
-    CHECK_THROWS_WITH_AS(connect(segment, 2, false),
+    CHECK_THROWS_WITH_AS(connect_shm(segment, 2, false),
                          doctest::Contains("rank 2 is none of the 2 ranks"), ConfigError);
-    const Links links = connect(segment, 0, false);
-    CHECK_THROWS_WITH_AS(connect(segment, 0, false), doctest::Contains("rank 0 has joined before"),
-                         MisuseError);
+    const Links links = connect_shm(segment, 0, false);
+    CHECK_THROWS_WITH_AS(connect_shm(segment, 0, false),
+                         doctest::Contains("rank 0 has joined before"), MisuseError);
   }
 
   TEST_CASE("what a peer offers must lie in its arena") {

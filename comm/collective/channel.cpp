@@ -1,0 +1,224 @@
+#include "comm/collective/channel.h"
+
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+#include <utility>
+
+#include "comm/collective/collective_record.h"
+#include "comm/collective/whereabouts.h"
+#include "comm/error.h"
+#include "comm/ranks.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+// How long nobody notices that a peer has left without a word.
+constexpr Nanoseconds kLongestRest = std::chrono::milliseconds(20);
+
+}  // namespace
+
+Channel::Channel(std::unique_ptr<Link> link, Options options)
+    : link_(std::move(link)),
+      options_(std::move(options)),
+      sequences_(static_cast<std::size_t>(link_->size())),
+      waits_(static_cast<std::size_t>(link_->size())) {}
+
+Channel::~Channel() {
+  if (!open_.empty() && !failure_) {
+    link_->report_failure(fmt::format("it left with {} not waited for",
+                                      to_string(open_.front()->exchanges.front().frame())));
+  }
+  // Before the tensors of open operations, which it may still read.
+  link_.reset();
+}
+
+Meeting Channel::meet(int peer) {
+  return {peer, sequences_[static_cast<std::size_t>(peer)]++};
+}
+
+void Channel::check_usable() {
+  if (!thread_) {
+    thread_ = std::this_thread::get_id();
+  }
+  check<MisuseError>(*thread_ == std::this_thread::get_id(),
+                     "rank {}: another thread issues the operations of this world; only one may, "
+                     "so that all ranks issue them in one order",
+                     link_->rank());
+  if (failure_) {
+    report();
+    std::rethrow_exception(failure_);
+  }
+  link_->check_failure();
+}
+
+void Channel::make_room(std::size_t num_exchanges) {
+  check<MisuseError>(num_exchanges <= Link::kMaxOpen,
+                     "rank {}: a batch has at most {} operations, got {}", link_->rank(),
+                     Link::kMaxOpen, num_exchanges);
+  std::size_t num_open = num_exchanges;
+  for (const auto& batch : open_) {
+    num_open += batch->exchanges.size();
+  }
+  while (num_open > Link::kMaxOpen) {
+    num_open -= open_.front()->exchanges.size();
+    wait(*open_.front());
+  }
+}
+
+Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
+  make_room(exchanges.size());
+  open_.push_back(
+      std::make_shared<Batch>(Batch{.exchanges = std::move(exchanges), .timeout = timeout}));
+  const std::shared_ptr<Batch> batch = open_.back();
+  try {
+    for (Exchange& exchange : batch->exchanges) {
+      if (options_.delay) {
+        options_.delay();
+      }
+      if (options_.ring != nullptr) {
+        batch->records.push_back(options_.ring->begin(record_of(exchange)));
+      }
+      exchange.post();
+      show(Progress::Posted, exchange);
+    }
+  } catch (...) {
+    fail_all();
+  }
+  return Work(*this, batch);
+}
+
+void Channel::wait(const Batch& batch) {
+  if (batch.is_done) {
+    return;
+  }
+  check_usable();
+  while (!batch.is_done) {
+    const std::shared_ptr<Batch> first = open_.front();
+    try {
+      note(*first, &FlightRing::started);
+      run(*first);
+    } catch (...) {
+      note(*first, &FlightRing::failed);
+      fail_all();
+    }
+    note(*first, &FlightRing::completed);
+    first->is_done = true;
+    first->exchanges.clear();
+    open_.pop_front();
+  }
+}
+
+bool Channel::advance(Batch& batch) {
+  bool moved = link_->advance();
+  for (Exchange& exchange : batch.exchanges) {
+    moved = exchange.advance() || moved;
+  }
+  return moved;
+}
+
+void Channel::run(Batch& batch) {
+  const Deadline deadline(link_->clock(), batch.timeout);
+  show(Progress::Waiting, batch.exchanges.front());
+  int waited_for = -1;
+  while (true) {
+    const std::uint32_t changes = link_->changes();
+    // Before the last look: what a peer did before it left counts.
+    const Presence presence = waited_for >= 0 ? link_->presence(waited_for) : Presence::Here;
+    if (options_.delay) {
+      options_.delay();
+    }
+    const bool moved = advance(batch);
+    const auto late = std::ranges::find_if(
+        batch.exchanges, [](const Exchange& exchange) { return !exchange.is_done(); });
+    if (late == batch.exchanges.end()) {
+      break;
+    }
+    if (moved) {
+      continue;
+    }
+    check<PeerError>(presence == Presence::Here || late->waits_for() != waited_for,
+                     "rank {} {} before {}, in which rank {} waits for it", waited_for,
+                     presence == Presence::Left ? "left" : "died", to_string(late->frame()),
+                     link_->rank());
+    if (deadline.passed()) {
+      fail_timeout(batch, *late);
+    }
+    if (late->waits_for() != waited_for) {
+      waited_for = late->waits_for();
+      show(Progress::Waiting, *late);
+    }
+    rest(batch, static_cast<std::size_t>(late - batch.exchanges.begin()), changes,
+         std::min(kLongestRest, deadline.left()));
+  }
+  show(Progress::Idle, batch.exchanges.back());
+}
+
+void Channel::rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit) {
+  const int rank = batch.exchanges[late].waits_for();
+  const Nanoseconds begin = link_->clock().now();
+  link_->rest(changes, limit);
+  if (rank < 0) {
+    return;
+  }
+  const Nanoseconds time = link_->clock().now() - begin;
+  waits_[static_cast<std::size_t>(rank)] += time;
+  batch.waited = rank == batch.waited_for ? batch.waited + time : time;
+  batch.waited_for = rank;
+  if (options_.ring != nullptr) {
+    options_.ring->waited(batch.records[late], rank, batch.waited);
+  }
+}
+
+void Channel::note(const Batch& batch, void (FlightRing::*event)(std::uint64_t number)) const {
+  for (const std::uint64_t record : batch.records) {
+    (options_.ring->*event)(record);
+  }
+}
+
+void Channel::show(Progress progress, const Exchange& exchange) {
+  link_->set_position(
+      {progress, exchange.frame(), exchange.waits_for(), link_->clock().now().count()});
+}
+
+void Channel::fail_timeout(const Batch& batch, const Exchange& late) {
+  fail<TimeoutError>("rank {}: {} did not end in {}, missing: {}\n{}", link_->rank(),
+                     to_string(late.frame()), to_string(batch.timeout), named_ranks(late.missing()),
+                     describe_whereabouts(*link_, link_->clock().now()));
+}
+
+void Channel::fail_all() {
+  failure_ = std::current_exception();
+  report();
+  throw;
+}
+
+void Channel::report() const noexcept {
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    options_.tell_all(error.what());
+  } catch (...) {
+    options_.tell_all("an exception of no known type");
+  }
+}
+
+void Channel::drop(const Batch& batch) noexcept {
+  if (batch.is_done || failure_) {
+    return;
+  }
+  failure_ = std::make_exception_ptr(
+      MisuseError(fmt::format("rank {}: the Work of {} was dropped without a wait; the other ranks "
+                              "would wait for it forever",
+                              link_->rank(), to_string(batch.exchanges.front().frame()))));
+  // Where an exception drops it, that is what the others should hear.
+  if (std::uncaught_exceptions() == 0) {
+    report();
+  }
+}
+
+void Channel::abort(std::string_view reason) const noexcept {
+  options_.tell_all(reason);
+}
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "comm/clock.h"
+#include "comm/collective/exchange.h"
+#include "comm/flight/ring.h"
+#include "comm/link/link.h"
+#include "comm/work.h"
+
+namespace fsdptrain::comm {
+
+// Operations that were issued together.
+struct Batch {
+  std::vector<Exchange> exchanges;
+  // Of each of them in the flight ring.
+  std::vector<std::uint64_t> records = {};
+  Nanoseconds timeout{};
+  bool is_done = false;
+  // Whom it waits for, or waited for last, and for how long in one go.
+  int waited_for = -1;
+  Nanoseconds waited{};
+};
+
+// The one order in which a rank issues operations on a link, over all groups. They are posted at
+// once and carried out, in that order, by whoever waits; so it never depends on timing. One thread
+// issues and waits: MisuseError on any other.
+//
+// After an error the channel is broken: the other ranks were told, and every later call throws the
+// same again.
+class Channel {
+ public:
+  struct Options {
+    // Makes the waits of all ranks of the world fail, on every link that joins them; does not
+    // throw.
+    std::function<void(std::string_view text)> tell_all;
+    // Where operations are noted, of the same thread; outlives the channel.
+    FlightRing* ring = nullptr;
+    // For tests: called before every step that others can see.
+    std::function<void()> delay = {};
+  };
+
+  Channel(std::unique_ptr<Link> link, Options options);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  // Leaves the link. What is posted and not finished is reported to the others as a failure.
+  ~Channel();
+
+  Link& link() { return *link_; }
+
+  // Numbers the next operation with a peer.
+  Meeting meet(int peer);
+  Work issue(std::vector<Exchange> exchanges, Nanoseconds timeout);
+  // Throws what is wrong with the channel, or with the calling thread.
+  void check_usable();
+  // How long this rank has waited for each rank of the world.
+  std::span<const Nanoseconds> waits() const { return waits_; }
+  // Ends the world. From any thread.
+  void abort(std::string_view reason) const noexcept;
+
+ private:
+  friend class Work;
+  // Carries out everything up to `batch`.
+  void wait(const Batch& batch);
+  // A Work was dropped without a wait.
+  void drop(const Batch& batch) noexcept;
+
+  void run(Batch& batch);
+  bool advance(Batch& batch);
+  // Posted operations are few: the oldest are carried out first.
+  void make_room(std::size_t num_exchanges);
+  [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);
+  // Remembers the exception under way and tells the others, then rethrows.
+  [[noreturn]] void fail_all();
+  // Tells the world what broke the channel.
+  void report() const noexcept;
+  void show(Progress progress, const Exchange& exchange);
+  // Rests until something changes; the time is what the exchange waited for its late peer.
+  void rest(Batch& batch, std::size_t late, std::uint32_t changes, Nanoseconds limit);
+  void note(const Batch& batch, void (FlightRing::*event)(std::uint64_t number)) const;
+
+  std::unique_ptr<Link> link_;
+  Options options_;
+  std::vector<std::uint64_t> sequences_;
+  std::vector<Nanoseconds> waits_;
+  std::deque<std::shared_ptr<Batch>> open_;
+  std::optional<std::thread::id> thread_;
+  // What broke the channel; null while it works.
+  std::exception_ptr failure_;
+};
+
+}  // namespace fsdptrain::comm

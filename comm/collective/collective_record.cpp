@@ -1,0 +1,69 @@
+#include "comm/collective/collective_record.h"
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "runtime/base/dtype.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+bool reduces(Op op) {
+  return op == Op::ReduceScatter || op == Op::AllReduce || op == Op::Reduce;
+}
+
+template <class Enum, std::size_t num_values>
+std::array<std::string_view, num_values> names_of_all() {
+  std::array<std::string_view, num_values> names;
+  for (std::size_t i = 0; i < num_values; ++i) {
+    names[i] = name_of(static_cast<Enum>(i));
+  }
+  return names;
+}
+
+}  // namespace
+
+FlightRecord record_of(const Exchange& exchange) {
+  const Frame& frame = exchange.frame();
+  const Operation& operation = exchange.operation();
+  FlightRecord record;
+  record.op = static_cast<std::uint8_t>(frame.op);
+  record.is_point_to_point = frame.op == Op::Send || frame.op == Op::Recv;
+  record.counts_vary = frame.op == Op::AllToAll || frame.parts_hash != 0;
+  record.root = record.is_point_to_point ? exchange.meetings().front().peer : frame.root;
+  record.group = frame.group_hash;
+  record.group_size = static_cast<std::uint32_t>(exchange.members().size());
+  record.set_group_name(frame.group_name.view());
+  record.sequence =
+      record.is_point_to_point ? exchange.meetings().front().sequence : frame.group_sequence;
+  record.tag = {frame.tag.root, frame.tag.group, frame.tag.invocation,
+                static_cast<std::uint8_t>(frame.tag.direction)};
+  if (reduces(frame.op)) {
+    record.reduce_op = static_cast<std::uint8_t>(frame.reduce_op);
+  }
+  const Tensor& tensor = operation.input.defined() ? operation.input : operation.output;
+  if (tensor.defined()) {
+    record.dtype = static_cast<std::uint8_t>(tensor.dtype());
+    record.count = static_cast<std::uint64_t>(tensor.numel());
+    record.nbytes = record.count * size_of(tensor.dtype());
+  }
+  return record;
+}
+
+FlightNames collective_names() {
+  static const auto ops = names_of_all<Op, 12>();
+  static const auto reduce_ops = names_of_all<ReduceOp, 5>();
+  static const auto dtypes = names_of_all<DType, 8>();
+  static constexpr std::array<std::string_view, 3> kDirections{"", "forward", "backward"};
+  return {.ops = ops,
+          .reduce_ops = reduce_ops,
+          .dtypes = dtypes,
+          .directions = kDirections,
+          .tag = [](const FlightTag& tag) {
+            return to_string(
+                Tag{tag.root, tag.group, tag.invocation, static_cast<Direction>(tag.direction)});
+          }};
+}
+
+}  // namespace fsdptrain::comm

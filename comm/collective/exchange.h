@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/collective/transfer_plan.h"
+#include "comm/link/link.h"
+#include "comm/operation.h"
+
+namespace fsdptrain::comm {
+
+// Who carries an operation out: the group's world ranks, and what this rank is among them.
+struct Members {
+  std::vector<int> ranks;
+  int rank = 0;
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  Member member() const { return {rank, size()}; }
+};
+
+// One operation under way on this rank. It advances without blocking, so that several can be
+// carried out at once; every frame of every peer is compared before its bytes are read.
+class Exchange {
+ public:
+  // The meetings are those with the peers of the operation, in the order of the group.
+  Exchange(Link& link, std::shared_ptr<const Members> members, Operation operation,
+           const Frame& frame, std::vector<Meeting> meetings);
+
+  // Publishes frames and the first offers.
+  void post();
+  // Does what can be done now; whether anything was. MismatchError naming both sides,
+  // StorageError for a tensor whose bytes are gone.
+  bool advance();
+  bool is_done() const { return is_done_; }
+
+  const Operation& operation() const { return operation_; }
+  const Frame& frame() const { return frame_; }
+  const Members& members() const { return *members_; }
+  const std::vector<Meeting>& meetings() const { return meetings_; }
+  // The world rank whose part is missing now; -1 when none is.
+  int waits_for() const { return waits_for_; }
+  // All world ranks that have not done their part.
+  std::vector<int> missing() const;
+
+ private:
+  struct Peer {
+    Meeting meeting;
+    int index = 0;
+    bool is_verified = false;
+    bool is_read = false;
+    // Bytes of the phase that were read.
+    std::size_t position = 0;
+  };
+
+  void check_bytes() const;
+  bool verify_frames();
+  bool verify(Peer& peer);
+  Frame frame_to(const Peer& peer) const;
+  void offer_phase();
+  bool read_phase();
+  bool copy_from(Peer& peer);
+  bool combine_parts();
+  void copy_own();
+  void begin_phase(std::size_t phase);
+  // What can be read of a peer next.
+  std::span<const std::byte> next_bytes(const Peer& peer) const;
+  bool is_phase_read() const;
+  bool end_phase();
+  std::size_t nbytes_of(const Range& range) const;
+
+  Link& link_;
+  std::shared_ptr<const Members> members_;
+  Operation operation_;
+  Frame frame_;
+  std::vector<Meeting> meetings_;
+  std::vector<Peer> peers_;
+  std::vector<Phase> phases_;
+  std::size_t phase_ = 0;
+  // What of this rank's own part was combined, in elements.
+  std::int64_t combined_ = 0;
+  int waits_for_ = -1;
+  // Nothing is left to read here; peers may still read.
+  bool is_read_ = false;
+  bool is_done_ = false;
+};
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,91 @@
+#include "comm/flight/reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "comm/flight/format.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+using flight::RawRecord;
+
+constexpr int kTries = 4;
+
+// Reads slots of an open ring, each until nobody wrote in it meanwhile.
+class SlotReader {
+ public:
+  SlotReader(int descriptor, std::string_view name) : descriptor_(descriptor), name_(name) {}
+
+  std::uint64_t num_written() const { return word_at(flight::kNumWrittenWord * 8); }
+
+  // Nothing if the slot is being written whenever one looks, or was left so.
+  std::optional<RawRecord> read(std::uint32_t slot) const {
+    const std::uint64_t offset = sizeof(flight::RawHeader) + slot * sizeof(RawRecord);
+    for (int i = 0; i < kTries; ++i) {
+      const std::uint64_t before = word_at(offset);
+      std::array<std::byte, sizeof(RawRecord)> bytes{};
+      flight::read_at(descriptor_, name_, offset, bytes);
+      const auto raw = std::bit_cast<RawRecord>(bytes);
+      const bool is_open = (before & 1) != 0;
+      if (!is_open && raw.version == static_cast<std::uint32_t>(before) &&
+          word_at(offset) == before) {
+        return raw;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::uint64_t word_at(std::uint64_t offset) const {
+    std::uint64_t word = 0;
+    flight::read_at(descriptor_, name_, offset, std::as_writable_bytes(std::span(&word, 1)));
+    return word;
+  }
+
+  int descriptor_;
+  std::string_view name_;
+};
+
+}  // namespace
+
+FlightSnapshot read_flight_ring(int descriptor, std::string_view name) {
+  FlightSnapshot ring;
+  ring.header = flight::read_header(descriptor, name);
+  const std::uint32_t capacity = ring.header.capacity;
+  const SlotReader reader(descriptor, name);
+  const std::uint64_t oldest =
+      ring.header.num_written - std::min<std::uint64_t>(ring.header.num_written, capacity);
+  for (std::uint32_t slot = 0; slot < capacity; ++slot) {
+    const std::optional<RawRecord> raw = reader.read(slot);
+    if (raw && raw->version == 0) {
+      continue;
+    }
+    std::optional<FlightRecord> record = raw ? flight::from_raw(*raw) : std::nullopt;
+    // A writer may be one record ahead of its count.
+    if (record && record->number % capacity == slot && record->number >= oldest &&
+        record->number <= reader.num_written()) {
+      ring.records.push_back(*record);
+    } else {
+      ++ring.num_torn;
+    }
+  }
+  std::ranges::sort(ring.records, {}, &FlightRecord::number);
+  const std::uint64_t next = ring.records.empty() ? 0 : ring.records.back().number + 1;
+  ring.header.num_written = std::max(reader.num_written(), next);
+  const std::uint64_t num_known = ring.records.size() + ring.num_torn;
+  ring.num_lost = ring.header.num_written - std::min(ring.header.num_written, num_known);
+  return ring;
+}
+
+FlightSnapshot read_flight_ring(const std::filesystem::path& path) {
+  const File file = File::open_for_reading(path);
+  return read_flight_ring(file.descriptor(), path.native());
+}
+
+}  // namespace fsdptrain::comm
