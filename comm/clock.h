@@ -32,7 +32,7 @@ class Deadline {
  public:
   // `timeout` from now on.
   Deadline(const Clock& clock, Nanoseconds timeout)
-      : clock_(&clock), timeout_(timeout), end_(clock.now() + timeout) {}
+      : clock_(&clock), timeout_(timeout), end_(end_of(clock.now(), timeout)) {}
 
   bool passed() const { return clock_->now() >= end_; }
   // Never negative.
@@ -44,6 +44,11 @@ class Deadline {
   Nanoseconds timeout() const { return timeout_; }
 
  private:
+  // Nanoseconds::max() is never.
+  static Nanoseconds end_of(Nanoseconds now, Nanoseconds timeout) {
+    return timeout > Nanoseconds::max() - now ? Nanoseconds::max() : now + timeout;
+  }
+
   const Clock* clock_;
   Nanoseconds timeout_;
   Nanoseconds end_;

@@ -135,7 +135,7 @@ Operation all_gather(const Tensor& output, const Tensor& input, const Tag& tag) 
   return {.op = Op::AllGather, .input = input, .output = output, .tag = tag};
 }
 
-Operation all_gather(const Tensor& output, const Tensor& input, Counts counts, const Tag& tag) {
+Operation all_gatherv(const Tensor& output, const Tensor& input, Counts counts, const Tag& tag) {
   return {.op = Op::AllGather,
           .input = input,
           .output = output,
@@ -152,8 +152,8 @@ Operation reduce_scatter(const Tensor& output, const Tensor& input, const Reduct
           .tag = tag};
 }
 
-Operation reduce_scatter(const Tensor& output, const Tensor& input, Counts counts,
-                         const Reduction& reduction, const Tag& tag) {
+Operation reduce_scatterv(const Tensor& output, const Tensor& input, Counts counts,
+                          const Reduction& reduction, const Tag& tag) {
   return {.op = Op::ReduceScatter,
           .input = input,
           .output = output,

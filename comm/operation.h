@@ -33,12 +33,13 @@ struct Operation {
 // output = the inputs of rank 0, of rank 1, ... `input` may be this rank's part of `output`.
 Operation all_gather(const Tensor& output, const Tensor& input, const Tag& tag = {});
 // The same where rank i gives counts[i] elements.
-Operation all_gather(const Tensor& output, const Tensor& input, Counts counts, const Tag& tag = {});
+Operation all_gatherv(const Tensor& output, const Tensor& input, Counts counts,
+                      const Tag& tag = {});
 // output = part number rank of the combination of all inputs. It may lie at its place in `input`.
 Operation reduce_scatter(const Tensor& output, const Tensor& input, const Reduction& reduction = {},
                          const Tag& tag = {});
-Operation reduce_scatter(const Tensor& output, const Tensor& input, Counts counts,
-                         const Reduction& reduction = {}, const Tag& tag = {});
+Operation reduce_scatterv(const Tensor& output, const Tensor& input, Counts counts,
+                          const Reduction& reduction = {}, const Tag& tag = {});
 // tensor = the combination of all, in place.
 Operation all_reduce(const Tensor& tensor, const Reduction& reduction = {}, const Tag& tag = {});
 // tensor = that of the root.

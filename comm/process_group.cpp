@@ -48,6 +48,10 @@ void copy_text(std::string_view text, std::array<char, sizeof(Frame::note)>& to)
   std::ranges::copy(text.substr(0, to.size() - 1), to.begin());
 }
 
+bool is_pairwise(Op op) {
+  return op == Op::Send || op == Op::Recv;
+}
+
 Frame frame_of(const Operation& operation) {
   Frame frame;
   frame.op = operation.op;
@@ -99,18 +103,18 @@ ProcessGroup::ProcessGroup(Channel& channel, Members members, Options options)
 
 Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) {
   Frame frame = frame_of(operation);
-  const bool is_pairwise = operation.op == Op::Send || operation.op == Op::Recv;
-  if (operation.root >= 0 && !is_pairwise) {
+  const bool is_pair = is_pairwise(operation.op);
+  if (operation.root >= 0 && !is_pair) {
     frame.root = members_->ranks[static_cast<std::size_t>(operation.root)];
   }
   frame.group_hash = hash_;
   frame.group_name = GroupName(options_.name);
   // Only some members take part in a send.
-  frame.group_sequence = is_pairwise ? 0 : sequence_++;
+  frame.group_sequence = is_pair ? 0 : sequence_++;
   copy_text(note_of(operation, where), frame.note);
   std::vector<Meeting> meetings;
   for (int index = 0; index < size(); ++index) {
-    if (index != rank() && (!is_pairwise || index == operation.root)) {
+    if (index != rank() && (!is_pair || index == operation.root)) {
       meetings.push_back(channel_.meet(members_->ranks[static_cast<std::size_t>(index)]));
     }
   }
@@ -136,13 +140,17 @@ std::string ProcessGroup::note_of(const Operation& operation, SourceLocation whe
 Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds timeout,
                              SourceLocation where) {
   channel_.check_usable();
+  // Before any of them is numbered: peers count the same.
+  check<MisuseError>(operations.size() <= Link::kMaxOpen,
+                     "rank {}: a batch has at most {} operations, got {}", channel_.link().rank(),
+                     Link::kMaxOpen, operations.size());
   for (const Operation& operation : operations) {
     check_operation(operation, members_->member());
   }
   // Of two opposite transfers between a pair, both sides number the one from the lower rank first.
   std::ranges::stable_sort(operations, {}, [this](const Operation& operation) {
-    const bool is_pairwise = operation.op == Op::Send || operation.op == Op::Recv;
-    return is_pairwise && (operation.op == Op::Recv) == (rank() < operation.root) ? 1 : 0;
+    return is_pairwise(operation.op) && (operation.op == Op::Recv) == (rank() < operation.root) ? 1
+                                                                                                : 0;
   });
   std::vector<Exchange> exchanges;
   exchanges.reserve(operations.size());
@@ -153,7 +161,8 @@ Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds time
 }
 
 Work ProcessGroup::issue(const Operation& operation, SourceLocation where) {
-  if (options_.checks && operation.op != Op::Barrier) {
+  // All ranks of the group come to a collective, two of them to a send.
+  if (options_.checks && operation.op != Op::Barrier && !is_pairwise(operation.op)) {
     issue_all({barrier(operation.tag)}, options_.timeout, where).wait();
   }
   return issue_all({operation}, options_.timeout, where);

@@ -33,8 +33,9 @@ void Work::drop() noexcept {
 
 void Work::wait() {
   check<MisuseError>(batch_ != nullptr, "wait: this Work was moved from");
-  if (!std::exchange(was_waited_for_, true)) {
+  if (!was_waited_for_) {
     channel_->wait(*batch_);
+    was_waited_for_ = true;
   }
 }
 

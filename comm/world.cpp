@@ -94,7 +94,7 @@ std::vector<std::string> World::exchange(std::string_view text) {
   std::ranges::copy(std::as_bytes(std::span(text)), mine.mutable_bytes().begin());
   const Tensor all =
       Tensor::empty({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, DType::UInt8);
-  control_->issue(all_gather(all, mine, counts)).wait();
+  control_->issue(all_gatherv(all, mine, counts)).wait();
   std::vector<std::string> texts;
   std::string_view rest(reinterpret_cast<const char*>(all.bytes().data()), all.bytes().size());
   for (std::size_t i = 0; i < num_ranks; ++i) {

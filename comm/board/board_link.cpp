@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "comm/board/futex.h"
 #include "comm/error.h"
@@ -42,6 +43,7 @@ Mailbox& BoardLink::incoming(const Meeting& meeting) const {
 }
 
 void BoardLink::post(const Meeting& meeting, const Frame& frame) {
+  drop_read();
   Mailbox& mailbox = outgoing(meeting);
   mailbox.frame = frame;
   for (PhaseOffer& phase : mailbox.phases) {
@@ -81,27 +83,31 @@ void BoardLink::offer(std::span<const Meeting> readers, int phase,
   }
 }
 
-bool BoardLink::advance() {
+bool BoardLink::advance(std::span<const Meeting> meetings) {
+  drop_read();
   bool moved = false;
-  for (std::size_t i = 0; i < staged_.size(); ++i) {
-    if (!is_blocked(i)) {
-      moved = advance(staged_[i]) || moved;
+  std::vector<const Staged*> before;
+  for (Staged& staged : staged_) {
+    if (std::ranges::find(meetings, staged.readers.front()) == meetings.end()) {
+      continue;
     }
+    const bool is_blocked = std::ranges::any_of(
+        before, [&](const Staged* other) { return uses_same_slots(staged, *other); });
+    moved = (!is_blocked && stage(staged)) || moved;
+    before.push_back(&staged);
   }
-  std::erase_if(staged_, [&](const Staged& staged) {
-    return num_read_by_all(staged) == staged.num_chunks();
-  });
   return moved;
 }
 
-bool BoardLink::is_blocked(std::size_t index) const {
-  const Staged& staged = staged_[index];
-  return std::any_of(staged_.begin(), staged_.begin() + static_cast<std::ptrdiff_t>(index),
-                     [&](const Staged& earlier) {
-                       return earlier.place == staged.place &&
-                              (staged.place == Place::SharedSlots ||
-                               earlier.readers.front().peer == staged.readers.front().peer);
-                     });
+bool BoardLink::uses_same_slots(const Staged& one, const Staged& other) const {
+  return one.place == other.place && (one.place == Place::SharedSlots ||
+                                      one.readers.front().peer == other.readers.front().peer);
+}
+
+void BoardLink::drop_read() {
+  std::erase_if(staged_, [this](const Staged& staged) {
+    return num_read_by_all(staged) == staged.num_chunks();
+  });
 }
 
 std::uint32_t BoardLink::num_read_by_all(const Staged& staged) const {
@@ -113,7 +119,7 @@ std::uint32_t BoardLink::num_read_by_all(const Staged& staged) const {
   return num_read;
 }
 
-bool BoardLink::advance(Staged& staged) const {
+bool BoardLink::stage(Staged& staged) const {
   bool moved = false;
   while (staged.num_staged < staged.num_chunks() &&
          staged.num_staged < num_read_by_all(staged) + kSlotsPerLane) {
@@ -228,7 +234,7 @@ void BoardLink::report_failure(std::string_view text) noexcept {
 void BoardLink::check_failure() {
   const Failure& failure = board_.failure();
   if (failure.state.load(std::memory_order_acquire) == Failure::kWritten) {
-    fail<PeerError>("rank {} failed: {}", failure.rank, failure.text.data());
+    fail<PeerError>("rank {} failed: {}", failure.rank, text_in(failure.text));
   }
 }
 

@@ -33,7 +33,7 @@ class BoardLink final : public Link {
   std::optional<Frame> frame(const Meeting& meeting) override;
   void offer(std::span<const Meeting> readers, int phase,
              std::span<const std::byte> bytes) override;
-  bool advance() override;
+  bool advance(std::span<const Meeting> meetings) override;
   std::span<const std::byte> peek(const Meeting& meeting, int phase, std::size_t offset,
                                   std::size_t limit) override;
   void consume(const Meeting& meeting, int phase, std::size_t offset) override;
@@ -65,10 +65,11 @@ class BoardLink final : public Link {
   // Mine to a peer, and a peer's to me.
   Mailbox& outgoing(const Meeting& meeting) const;
   Mailbox& incoming(const Meeting& meeting) const;
-  bool advance(Staged& staged) const;
+  bool stage(Staged& staged) const;
   std::uint32_t num_read_by_all(const Staged& staged) const;
-  // Whether an earlier one has the same slots.
-  bool is_blocked(std::size_t index) const;
+  bool uses_same_slots(const Staged& one, const Staged& other) const;
+  // Those that all have read are over: their mailboxes may be used again.
+  void drop_read();
 
   Board board_;
   std::shared_ptr<PeerMemory> memory_;

@@ -16,6 +16,16 @@ namespace {
 // How long nobody notices that a peer has left without a word.
 constexpr Nanoseconds kLongestRest = std::chrono::milliseconds(20);
 
+std::string text_of(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception of no known type";
+  }
+}
+
 }  // namespace
 
 Channel::Channel(std::unique_ptr<Link> link, Options options)
@@ -25,7 +35,10 @@ Channel::Channel(std::unique_ptr<Link> link, Options options)
       waits_(static_cast<std::size_t>(link_->size())) {}
 
 Channel::~Channel() {
-  if (!open_.empty() && !failure_) {
+  if (failure_) {
+    // Told already, but where an exception dropped a Work and was caught.
+    link_->report_failure(text_of(failure_));
+  } else if (!open_.empty()) {
     link_->report_failure(fmt::format("it left with {} not waited for",
                                       to_string(open_.front()->exchanges.front().frame())));
   }
@@ -53,9 +66,6 @@ void Channel::check_usable() {
 }
 
 void Channel::make_room(std::size_t num_exchanges) {
-  check<MisuseError>(num_exchanges <= Link::kMaxOpen,
-                     "rank {}: a batch has at most {} operations, got {}", link_->rank(),
-                     Link::kMaxOpen, num_exchanges);
   std::size_t num_open = num_exchanges;
   for (const auto& batch : open_) {
     num_open += batch->exchanges.size();
@@ -110,21 +120,51 @@ void Channel::wait(const Batch& batch) {
 }
 
 bool Channel::advance(Batch& batch) {
-  bool moved = link_->advance();
+  // Slots for staged bytes go to one operation after the other, in the same order on all ranks.
+  const auto first = std::ranges::find_if(
+      batch.exchanges, [](const Exchange& exchange) { return !exchange.is_done(); });
+  bool moved = first != batch.exchanges.end() && link_->advance(first->meetings());
   for (Exchange& exchange : batch.exchanges) {
     moved = exchange.advance() || moved;
   }
   return moved;
 }
 
+std::vector<Channel::Departure> Channel::departures(const Batch& batch) {
+  std::vector<Departure> departed;
+  for (std::size_t i = 0; i < batch.exchanges.size(); ++i) {
+    if (batch.exchanges[i].is_done()) {
+      continue;
+    }
+    for (const int rank : batch.exchanges[i].unfinished()) {
+      if (const Presence presence = link_->presence(rank); presence != Presence::Here) {
+        departed.push_back({i, rank, presence});
+      }
+    }
+  }
+  return departed;
+}
+
+void Channel::check_departed(const Batch& batch, std::span<const Departure> departed) const {
+  for (const auto& [index, rank, presence] : departed) {
+    const Exchange& exchange = batch.exchanges[index];
+    const bool is_missed = !exchange.is_done() && exchange.is_unfinished(rank);
+    check<PeerError>(!is_missed, "rank {} {} before the end of {}, in which rank {} waits for it",
+                     rank, presence == Presence::Left ? "left" : "died",
+                     to_string(exchange.frame()), link_->rank());
+  }
+}
+
 void Channel::run(Batch& batch) {
   const Deadline deadline(link_->clock(), batch.timeout);
   show(Progress::Waiting, batch.exchanges.front());
   int waited_for = -1;
+  bool has_rested = false;
   while (true) {
     const std::uint32_t changes = link_->changes();
     // Before the last look: what a peer did before it left counts.
-    const Presence presence = waited_for >= 0 ? link_->presence(waited_for) : Presence::Here;
+    const std::vector<Departure> departed =
+        has_rested ? departures(batch) : std::vector<Departure>{};
     if (options_.delay) {
       options_.delay();
     }
@@ -137,10 +177,7 @@ void Channel::run(Batch& batch) {
     if (moved) {
       continue;
     }
-    check<PeerError>(presence == Presence::Here || late->waits_for() != waited_for,
-                     "rank {} {} before {}, in which rank {} waits for it", waited_for,
-                     presence == Presence::Left ? "left" : "died", to_string(late->frame()),
-                     link_->rank());
+    check_departed(batch, departed);
     if (deadline.passed()) {
       fail_timeout(batch, *late);
     }
@@ -150,6 +187,7 @@ void Channel::run(Batch& batch) {
     }
     rest(batch, static_cast<std::size_t>(late - batch.exchanges.begin()), changes,
          std::min(kLongestRest, deadline.left()));
+    has_rested = true;
   }
   show(Progress::Idle, batch.exchanges.back());
 }
@@ -194,13 +232,7 @@ void Channel::fail_all() {
 }
 
 void Channel::report() const noexcept {
-  try {
-    std::rethrow_exception(failure_);
-  } catch (const std::exception& error) {
-    options_.tell_all(error.what());
-  } catch (...) {
-    options_.tell_all("an exception of no known type");
-  }
+  options_.tell_all(text_of(failure_));
 }
 
 void Channel::drop(const Batch& batch) noexcept {

@@ -75,7 +75,17 @@ class Channel {
   void drop(const Batch& batch) noexcept;
 
   void run(Batch& batch);
+  // A peer that an operation of a batch still needs, and that is gone.
+  struct Departure {
+    std::size_t exchange = 0;
+    int rank = 0;
+    Presence presence = Presence::Here;
+  };
+
   bool advance(Batch& batch);
+  std::vector<Departure> departures(const Batch& batch);
+  // PeerError for a peer that was gone before the last look, and is needed after it.
+  void check_departed(const Batch& batch, std::span<const Departure> departed) const;
   // Posted operations are few: the oldest are carried out first.
   void make_room(std::size_t num_exchanges);
   [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);

@@ -42,7 +42,9 @@ FlightRecord record_of(const Exchange& exchange) {
   if (reduces(frame.op)) {
     record.reduce_op = static_cast<std::uint8_t>(frame.reduce_op);
   }
-  const Tensor& tensor = operation.input.defined() ? operation.input : operation.output;
+  // Of a scatter each rank's part: the whole is on the root alone.
+  const bool by_output = frame.op == Op::Scatter || !operation.input.defined();
+  const Tensor& tensor = by_output ? operation.output : operation.input;
   if (tensor.defined()) {
     record.dtype = static_cast<std::uint8_t>(tensor.dtype());
     record.count = static_cast<std::uint64_t>(tensor.numel());

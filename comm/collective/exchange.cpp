@@ -275,6 +275,21 @@ bool Exchange::end_phase() {
   return true;
 }
 
+std::vector<int> Exchange::unfinished() const {
+  std::vector<int> ranks;
+  for (const Peer& peer : peers_) {
+    if (!is_read_ || !link_.finished(peer.meeting)) {
+      ranks.push_back(peer.meeting.peer);
+    }
+  }
+  return ranks;
+}
+
+bool Exchange::is_unfinished(int rank) const {
+  const std::vector<int> ranks = unfinished();
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
 std::vector<int> Exchange::missing() const {
   const auto peers_that = [this](auto condition) {
     std::vector<int> ranks;

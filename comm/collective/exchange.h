@@ -41,6 +41,9 @@ class Exchange {
   const std::vector<Meeting>& meetings() const { return meetings_; }
   // The world rank whose part is missing now; -1 when none is.
   int waits_for() const { return waits_for_; }
+  // All world ranks that this one still needs: to read from them, or to be read by them.
+  std::vector<int> unfinished() const;
+  bool is_unfinished(int rank) const;
   // All world ranks that have not done their part.
   std::vector<int> missing() const;
 

@@ -45,9 +45,15 @@ void HostLink::offer(std::span<const Meeting> readers, int phase,
   }
 }
 
-bool HostLink::advance() {
-  const bool moved = local_->advance();
-  return remote_->advance() || moved;
+bool HostLink::advance(std::span<const Meeting> meetings) {
+  std::vector<Meeting> reached;
+  for (const Meeting& meeting : meetings) {
+    if (way(meeting.peer).link == local_.get()) {
+      reached.push_back(there(meeting));
+    }
+  }
+  // What goes over the network is on its way.
+  return local_->advance(reached);
 }
 
 std::span<const std::byte> HostLink::peek(const Meeting& meeting, int phase, std::size_t offset,

@@ -29,7 +29,7 @@ class HostLink final : public Link {
   std::optional<Frame> frame(const Meeting& meeting) override;
   void offer(std::span<const Meeting> readers, int phase,
              std::span<const std::byte> bytes) override;
-  bool advance() override;
+  bool advance(std::span<const Meeting> meetings) override;
   std::span<const std::byte> peek(const Meeting& meeting, int phase, std::size_t offset,
                                   std::size_t limit) override;
   void consume(const Meeting& meeting, int phase, std::size_t offset) override;

@@ -1,6 +1,7 @@
 #include "comm/link/frame.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <span>
@@ -108,7 +109,7 @@ std::string to_string(const Frame& frame) {
   return fmt::format("{} of {}{}, sequence {} of group '{}', tag {}{}{}", name_of(frame.op),
                      fsdptrain::name_of(frame.dtype), sizes_of(frame), frame.group_sequence,
                      frame.group_name.view(), to_string(frame.tag),
-                     frame.note[0] == '\0' ? "" : ", ", frame.note.data());
+                     frame.note[0] == '\0' ? "" : ", ", text_in(frame.note));
 }
 
 std::optional<std::string> difference(const Posted& mine, const Posted& theirs) {
@@ -131,7 +132,9 @@ std::optional<std::string> difference(const Posted& mine, const Posted& theirs) 
   all.add(low.parts_hash != high.parts_hash, "hash of the counts", low.parts_hash, high.parts_hash);
   all.add(low.reduce_op != high.reduce_op, "reduce op", name_of(low.reduce_op),
           name_of(high.reduce_op));
-  all.add(low.factor != high.factor, "factor", low.factor, high.factor);
+  // As bits: no NaN differs from itself.
+  all.add(std::bit_cast<std::uint64_t>(low.factor) != std::bit_cast<std::uint64_t>(high.factor),
+          "factor", low.factor, high.factor);
   all.add(low.root != high.root, "root", root_of(low), root_of(high));
   all.add(low.tag != high.tag, "tag", to_string(low.tag), to_string(high.tag));
   if (all.found().empty()) {

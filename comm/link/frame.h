@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,13 +54,19 @@ struct Reduction {
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
 
+// The text in an array that zeros follow, or all of it: peers write it.
+template <std::size_t size>
+std::string_view text_in(const std::array<char, size>& text) {
+  return {text.data(), ::strnlen(text.data(), size)};
+}
+
 // The name of a group, cut to what a frame has room for.
 struct GroupName {
   std::array<char, 24> text{};
 
   GroupName() = default;
   explicit GroupName(std::string_view name);
-  std::string_view view() const { return text.data(); }
+  std::string_view view() const { return text_in(text); }
 };
 
 // Plain bytes: it travels through shared memory and sockets between processes of one build. Where

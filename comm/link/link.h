@@ -18,6 +18,8 @@ namespace fsdptrain::comm {
 struct Meeting {
   int peer = 0;
   std::uint64_t sequence = 0;
+
+  friend bool operator==(const Meeting&, const Meeting&) = default;
 };
 
 enum class Presence : std::uint8_t {
@@ -65,8 +67,9 @@ class Link {
   // Lets all `readers` read `bytes`, which stay as they are until they have finished.
   virtual void offer(std::span<const Meeting> readers, int phase,
                      std::span<const std::byte> bytes) = 0;
-  // Moves on what is offered and can not be read where it lies; whether anything moved.
-  virtual bool advance() = 0;
+  // Moves on what is offered to these meetings, of one operation, and cannot be read where it lies;
+  // whether anything moved. All ranks move their operations on in one order: slots are few.
+  virtual bool advance(std::span<const Meeting> meetings) = 0;
   // What is there of the peer's offer from `offset` on, at most `limit` bytes; empty if nothing
   // yet. PeerError for an offer outside the peer's memory.
   virtual std::span<const std::byte> peek(const Meeting& meeting, int phase, std::size_t offset,

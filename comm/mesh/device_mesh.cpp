@@ -60,6 +60,16 @@ void check_options(const DeviceMesh::Options& options) {
                      options.rank);
 }
 
+// Before a rank ends with an error, which ends the others' waits: they have their own error by
+// then.
+void wait_until_all_know(const DeviceMesh::Options& options) {
+  try {
+    options.exchange("");
+  } catch (const CommError&) {
+    // Somebody knew first, and has ended.
+  }
+}
+
 // A layout that all ranks agree on. A rank that cannot make one tells the others: they would wait
 // for it else.
 MeshLayout agreed_layout(const DeviceMesh::Options& options,
@@ -70,12 +80,19 @@ MeshLayout agreed_layout(const DeviceMesh::Options& options,
     layout = make();
   } catch (const ConfigError& error) {
     texts_if_different(options, kRefused, refusal_text(error.what()));
+    wait_until_all_know(options);
     throw;
   }
   const std::string text = layout->num_ranks() == options.world_size
                                ? layout->canonical_text()
                                : to_text({layout->axes(), "of each rank"});
-  check_same_mesh(texts_if_different(options, fmt::format("{:016x}", hash_of(text)), text));
+  const auto texts = texts_if_different(options, fmt::format("{:016x}", hash_of(text)), text);
+  try {
+    check_same_mesh(texts);
+  } catch (const MismatchError&) {
+    wait_until_all_know(options);
+    throw;
+  }
   return *std::move(layout);
 }
 

@@ -12,8 +12,10 @@ Links connect_shm(const std::shared_ptr<const Segment>& segment, int rank, bool 
                      segment->shape().num_ranks);
   const auto memory = std::make_shared<HostMemory>(segment, segment->training(), rank);
   const BoardLink::Options options{.rank = rank, .spins = spins};
-  return {std::make_unique<BoardLink>(segment->training(), memory, options),
-          std::make_unique<BoardLink>(segment->control(), memory, options)};
+  Links links{std::make_unique<BoardLink>(segment->training(), memory, options),
+              std::make_unique<BoardLink>(segment->control(), memory, options)};
+  memory->announce();
+  return links;
 }
 
 }  // namespace fsdptrain::comm

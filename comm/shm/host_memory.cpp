@@ -21,7 +21,9 @@ HostMemory::HostMemory(std::shared_ptr<const Segment> segment, const Board& boar
       rank_(rank),
       arena_(std::make_shared<Arena>(segment_->arena(rank), segment_,
                                      fmt::format("the shared memory of rank {}", rank))),
-      processes_(static_cast<std::size_t>(board.size())) {
+      processes_(static_cast<std::size_t>(board.size())) {}
+
+void HostMemory::announce() const {
   board_.rank(rank_).process.store(::getpid(), std::memory_order_release);
 }
 
@@ -61,8 +63,8 @@ bool HostMemory::is_alive(int peer) {
     return !process.is_dead;
   }
   process.last_look = now;
-  if (process.descriptor < 0) {
-    const pid_t id = board_.rank(peer).process.load(std::memory_order_acquire);
+  const pid_t id = board_.rank(peer).process.load(std::memory_order_acquire);
+  if (process.descriptor < 0 && id != 0) {
     process.descriptor = static_cast<int>(::syscall(SYS_pidfd_open, id, 0));
     process.is_dead = process.descriptor < 0 && errno == ESRCH;
   }

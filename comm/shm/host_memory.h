@@ -13,9 +13,11 @@ namespace fsdptrain::comm {
 // What processes of one host read of each other: what they allocated in their arenas.
 class HostMemory final : public PeerMemory {
  public:
-  // Writes this process into the board, where the others find it.
   HostMemory(std::shared_ptr<const Segment> segment, const Board& board, int rank);
   ~HostMemory() override;
+
+  // Writes this process into the board, where the others find it; once the rank has joined.
+  void announce() const;
 
   std::optional<std::uint64_t> export_address(std::span<const std::byte> bytes) override;
   std::span<const std::byte> import_bytes(int peer, std::uint64_t address,

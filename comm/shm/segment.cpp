@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,12 +66,14 @@ int Segment::create(const Shape& shape) {
   check<ConfigError>(is_valid(shape),
                      "shared memory: 1 to {} ranks and arenas of up to {} bytes, got {} and {}",
                      kMaxRanks, kMaxArenaBytes, shape.num_ranks, shape.arena_bytes);
-  const int descriptor = ::memfd_create("fsdptrain", 0);
+  const int descriptor = ::memfd_create("fsdptrain", MFD_ALLOW_SEALING);
   check<IoError>(descriptor >= 0, "shared memory: making it failed: {}", std::strerror(errno));
   const Header header{kMagic, shape.num_ranks, shape.arena_bytes};
   const auto size = static_cast<off_t>(Layout(shape).end);
   if (::ftruncate(descriptor, size) != 0 ||
-      ::pwrite(descriptor, &header, sizeof(header), 0) != ssize_t{sizeof(header)}) {
+      ::pwrite(descriptor, &header, sizeof(header), 0) != ssize_t{sizeof(header)} ||
+      // Nobody takes bytes away that others have mapped.
+      ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int reason = errno;
     ::close(descriptor);
     fail<IoError>("shared memory: {} bytes are refused: {}", size, std::strerror(reason));

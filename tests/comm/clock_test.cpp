@@ -31,6 +31,14 @@ TEST_SUITE("comm/clock") {
     CHECK(deadline.left() == 0s);
   }
 
+  TEST_CASE("a timeout without end never passes") {
+    SetClock clock;
+    const Deadline deadline(clock, Nanoseconds::max());
+    clock.time += 100000h;
+    CHECK_FALSE(deadline.passed());
+    CHECK(deadline.left() > 100000h);
+  }
+
   TEST_CASE("the monotonic clock never goes back") {
     const Nanoseconds before = monotonic_clock().now();
     CHECK(monotonic_clock().now() >= before);

@@ -266,9 +266,9 @@ void check_uneven_parts(ProcessGroup& group, const Oracle& oracle, std::int64_t 
   const std::int64_t total = sum_of(counts);
   const std::int64_t mine = counts[static_cast<std::size_t>(rank)];
   const Tensor output = Tensor::empty({total}, oracle.dtype());
-  group.issue(all_gather(output, oracle.given(rank, 0, mine), counts)).wait();
+  group.issue(all_gatherv(output, oracle.given(rank, 0, mine), counts)).wait();
   const Tensor part = Tensor::empty({mine}, oracle.dtype());
-  group.issue(reduce_scatter(part, oracle.given(rank, 0, total), counts)).wait();
+  group.issue(reduce_scatterv(part, oracle.given(rank, 0, total), counts)).wait();
   std::int64_t begin = 0;
   for (int i = 0; i < group.size(); ++i) {
     const std::int64_t count = counts[static_cast<std::size_t>(i)];

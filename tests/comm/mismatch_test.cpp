@@ -174,7 +174,7 @@ TEST_SUITE("comm/mismatch") {
     const auto with = [](Counts counts) {
       return [counts](int rank) {
         const std::int64_t mine = counts[static_cast<std::size_t>(rank)];
-        return all_gather(ones(6), ones(mine), counts);
+        return all_gatherv(ones(6), ones(mine), counts);
       };
     };
     check_mismatch(with({1, 2, 3}), with({2, 2, 2}),
@@ -291,7 +291,7 @@ TEST_SUITE("comm/mismatch") {
           world.group().issue(all_reduce(ones(4), {}, {.group = 9})).wait();
         }
       });
-      CHECK(text_of(errors[0]).find("rank 1 left before all_reduce of float32[4]") !=
+      CHECK(text_of(errors[0]).find("rank 1 left before the end of all_reduce of float32[4]") !=
             std::string::npos);
       CHECK(text_of(errors[0]).find("group 9") != std::string::npos);
       CHECK_FALSE(errors[1]);

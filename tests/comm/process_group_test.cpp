@@ -1,5 +1,6 @@
 #include "comm/process_group.h"
 
+#include <latch>
 #include <optional>
 #include <string>
 #include <utility>
@@ -150,6 +151,58 @@ TEST_SUITE("comm/process_group") {
     }
   }
 
+  TEST_CASE("operations behind one that is waited for do not take its slots") {
+    for (const Backend backend : all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      for (const int num_ranks : {2, 3}) {
+        CAPTURE(num_ranks);
+        run_ranks(thread_ranks(backend, num_ranks), [](World& world) {
+          for (const std::int64_t numel : {1000, 1'000'000}) {
+            const Tensor a = Tensor::full({numel}, 1);
+            const Tensor b = Tensor::full({numel}, 2);
+            const Tensor whole = Tensor::empty({numel * world.size()}, DType::Float32);
+            Work first = world.group().issue(all_reduce(a));
+            Work second = world.group().issue(all_reduce(b));
+            Work third = world.group().issue(all_gather(whole, b));
+            Work fourth = world.group().issue(broadcast(b, 0));
+            first.wait();
+            CHECK(a.item(numel - 1) == world.size());
+            fourth.wait();
+            second.wait();
+            third.wait();
+            CHECK(b.item(0) == 2 * world.size());
+          }
+        });
+      }
+    }
+  }
+
+  TEST_CASE("what was staged and read leaves nothing behind, however many are open") {
+    run_ranks(thread_ranks(Backend::Shm, 2), [](World& world) {
+      const Tensor part = Tensor::full({100}, 1);
+      for (int round = 0; round < 2000; ++round) {
+        std::vector<Operation> operations;
+        for (int i = 0; i < 16; ++i) {
+          operations.push_back(send(part, 1 - world.rank()));
+          operations.push_back(recv(Tensor::empty({100}, DType::Float32), 1 - world.rank()));
+        }
+        world.group().batch(std::move(operations)).wait();
+      }
+      std::vector<Work> works;
+      for (int round = 0; round < 2000; ++round) {
+        const Tensor tensor = Tensor::full({100}, 1);
+        works.push_back(world.group().issue(broadcast(tensor, 0)));
+        for (int i = 0; i < 31; ++i) {
+          works.push_back(world.group().issue(barrier()));
+        }
+        for (Work& work : works) {
+          work.wait();
+        }
+        works.clear();
+      }
+    });
+  }
+
   TEST_CASE("the control group goes on while operations of training are open") {
     run_ranks(thread_ranks(Backend::Shm, 2), [](World& world) {
       const Tensor tensor = filled(1);
@@ -158,6 +211,81 @@ TEST_SUITE("comm/process_group") {
       work.wait();
       CHECK(tensor.item() == 2);
     });
+  }
+
+  TEST_CASE("the checking mode lets two ranks of three send") {
+    ThreadRanks ranks = thread_ranks(Backend::Threads, 3);
+    ranks.world.checks = true;
+    run_ranks(ranks, [](World& world) {
+      const Tensor tensor = filled(static_cast<float>(world.rank()));
+      if (world.rank() < 2) {
+        world.group().issue(world.rank() == 0 ? send(tensor, 1) : recv(tensor, 0)).wait();
+        CHECK(tensor.item() == 0);
+      }
+      world.group().issue(barrier()).wait();
+    });
+  }
+
+  TEST_CASE("a wait that failed fails again, and a batch that is refused changes nothing") {
+    const auto errors = try_ranks(thread_ranks(Backend::Shm, 2), [](World& world) {
+      const std::vector<Operation> many(Link::kMaxOpen + 1, barrier());
+      if (world.rank() == 0) {
+        CHECK_THROWS_AS(static_cast<void>(world.group().batch(many)), MisuseError);
+      }
+      world.group().issue(barrier()).wait();
+      Work work = world.group().issue(
+          all_reduce(filled(1), {}, {.group = 1u + static_cast<std::uint32_t>(world.rank())}));
+      CHECK_THROWS_AS(work.wait(), CommError);
+      CHECK_THROWS_AS(work.wait(), CommError);
+      throw DataError("as planned");
+    });
+    for (const auto& error : errors) {
+      CHECK_THROWS_AS(std::rethrow_exception(error), DataError);
+    }
+  }
+
+  TEST_CASE("a Work dropped by an exception that is caught is told when its rank leaves") {
+    const auto errors = try_ranks(thread_ranks(Backend::Threads, 2), [](World& world) {
+      if (world.rank() == 0) {
+        try {
+          Work work = world.group().issue(all_reduce(filled(1)));
+          throw DataError("no matter");
+        } catch (const DataError&) {
+          return;
+        }
+      }
+      world.group().issue(all_reduce(filled(1))).wait();
+    });
+    CHECK_FALSE(errors[0]);
+    CHECK_THROWS_AS(std::rethrow_exception(errors[1]), PeerError);
+  }
+
+  TEST_CASE("a failure in training ends a wait in the control group at once") {
+    for (const Backend backend : all_backends()) {
+      CAPTURE(testing::name_of(backend));
+      std::latch is_over(1);
+      const auto errors = try_ranks(thread_ranks(backend, 3), [&](World& world) {
+        if (world.rank() == 2) {
+          try {
+            world.control().issue(barrier()).wait();
+          } catch (...) {
+            is_over.count_down();
+            throw;
+          }
+        }
+        Work work = world.group().issue(all_reduce(Tensor::full({4 + world.rank()}, 1)));
+        try {
+          world.group().monitored_barrier(std::chrono::milliseconds(50));
+        } catch (const CommError&) {
+          // It stays, so that its leaving is not what ends the other's wait.
+          is_over.wait();
+          throw;
+        }
+      });
+      for (const auto& error : errors) {
+        CHECK(error);
+      }
+    }
   }
 
   TEST_CASE("what was moved from and what is over says so") {

@@ -1,5 +1,7 @@
 #include <csignal>
+#include <fmt/format.h>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -59,12 +61,22 @@ TEST_SUITE("comm/processes") {
     }
   }
 
-  TEST_CASE("killed at any step of a collective, it never leaves the others waiting") {
-    for (int step = 0; step < 24; step += 3) {
-      CAPTURE(step);
-      RankProcesses ranks("die-at-" + std::to_string(step), 3);
-      check_others(ranks, {"rank 1 died before"});
-      CHECK(ranks.wait(1).code == 128 + SIGKILL);
+  TEST_CASE("killed at any step of a collective, no rank leaves the others waiting") {
+    for (const std::string scenario : {"sum", "gather"}) {
+      for (int victim = 0; victim < 3; ++victim) {
+        for (int step = 0; step < 40; step += 5) {
+          CAPTURE(scenario);
+          CAPTURE(victim);
+          CAPTURE(step);
+          RankProcesses ranks(fmt::format("{}/{}/{}", scenario, victim, step), 3);
+          for (int rank = 0; rank < 3; ++rank) {
+            const RankEnd end = ranks.wait(rank);
+            CAPTURE(end.output);
+            CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
+            CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
+          }
+        }
+      }
     }
   }
 

@@ -113,6 +113,16 @@ void straggle(World& world) {
   std::printf("waited most for rank %d\n", most);
 }
 
+// Each in turn gathers more than the slots hold at once.
+void gather(World& world) {
+  const Tensor part = Tensor::full({kLarge}, world.rank());
+  const Tensor whole = Tensor::empty({kLarge * world.size()}, DType::Float32);
+  for (int round = 0; round < 3; ++round) {
+    world.group().issue(all_gather(whole, part, {.group = 8})).wait();
+    world.group().issue(all_reduce(part, {}, {.group = 8})).wait();
+  }
+}
+
 void exhaust(World& world) {
   std::vector<Tensor> kept;
   while (true) {
@@ -125,7 +135,7 @@ using Scenario = std::function<void(World&)>;
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all = [] {
     std::map<std::string, Scenario> made{
-        {"sum", sum}, {"straggle", straggle}, {"exhaust", exhaust}};
+        {"sum", sum}, {"gather", gather}, {"straggle", straggle}, {"exhaust", exhaust}};
     const std::map<std::string, std::function<void()>> ends{
         {"die", die}, {"leave", leave}, {"stop", stop}, {"throw", refuse}};
     for (const auto& [name, end] : ends) {
@@ -142,18 +152,22 @@ void run(const std::string& scenario, int rank, int num_ranks, int segment, int 
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
   World::Options options{.timeout = scenario.starts_with("stop") ? 500ms : 60s};
-  // In the middle of a step of a collective, after as many steps as the name says.
-  if (scenario.starts_with("die-at-") && rank == kRankThatFails) {
-    options.delay = [left = std::stoi(scenario.substr(7))]() mutable {
-      if (left-- == 0) {
-        die();
-      }
-    };
+  // "SCENARIO/RANK/STEP": that rank is killed at its step of that number.
+  const std::size_t slash = scenario.find('/');
+  if (slash != std::string::npos) {
+    const std::size_t second = scenario.find('/', slash + 1);
+    if (rank == std::stoi(scenario.substr(slash + 1))) {
+      options.delay = [left = std::stoi(scenario.substr(second + 1))]() mutable {
+        if (left-- == 0) {
+          die();
+        }
+      };
+    }
   }
   World world(connect_shm(std::make_shared<const Segment>(segment), rank, false), options,
               FlightMemory::adopt(ring, {.rank = rank, .world_size = num_ranks}));
   try {
-    scenarios().at(scenario.starts_with("die-at-") ? "sum" : scenario)(world);
+    scenarios().at(scenario.substr(0, slash))(world);
   } catch (const std::exception& error) {
     world.fail(error.what());
     throw;

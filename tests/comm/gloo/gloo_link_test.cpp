@@ -86,7 +86,7 @@ TEST_SUITE("comm/gloo_link") {
     for (const int rank : {0, 1}) {
       const std::string text = text_of<PeerError>(errors[static_cast<std::size_t>(rank)]);
       CAPTURE(text);
-      CHECK(contains(text, "rank 2 left before barrier"));
+      CHECK(contains(text, "rank 2 left before the end of barrier"));
     }
     CHECK_FALSE(errors[2]);
   }

@@ -133,7 +133,7 @@ TEST_SUITE("comm/host_link") {
     });
     for (const std::size_t rank : {0, 1, 2}) {
       CHECK_THROWS_WITH_AS(std::rethrow_exception(errors[rank]),
-                           doctest::Contains("rank 3 left before barrier"), PeerError);
+                           doctest::Contains("rank 3 left before the end of barrier"), PeerError);
     }
   }
 

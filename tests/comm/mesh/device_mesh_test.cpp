@@ -265,7 +265,8 @@ TEST_SUITE("comm/device_mesh") {
                               "ranks 0-2 ask for replicate=2 x shard=2; rank 3 asks for "
                               "replicate=2 x shrad=2 (axis 1 is named 'shrad' instead of 'shard')"),
         errors[0]);
-    CHECK(world.num_exchanges == 2);
+    // A hash, the texts, and the wait until all have them.
+    CHECK(world.num_exchanges == 3);
   }
 
   TEST_CASE("a rank that refuses its mesh tells the others, and none waits") {
@@ -307,6 +308,43 @@ TEST_SUITE("comm/device_mesh") {
       CHECK_MESSAGE(error.find("ranks 0-1, 3 ask for ab=4; rank 2 asks for ba=4 (axis 0 is named "
                                "'ba' instead of 'ab')") != std::string::npos,
                     error);
+    }
+  }
+
+  TEST_CASE(
+      "real ranks that ask for different meshes all get the same text, and a rank its own error") {
+    for (int round = 0; round < 20; ++round) {
+      CAPTURE(round);
+      ThreadRanks ranks = testing::thread_ranks(testing::Backend::Threads, 4);
+      ranks.delay_seed = static_cast<std::uint64_t>(round);
+      std::vector<std::string> texts(4);
+      try_ranks(ranks, [&](World& world) {
+        try {
+          const bool differs = world.rank() == 3;
+          DeviceMesh({{"a", 2}, {differs ? "c" : "b", 2}}, mesh_options(world));
+        } catch (const MismatchError& error) {
+          texts[static_cast<std::size_t>(world.rank())] = error.what();
+          throw;
+        }
+      });
+      CHECK_FALSE(texts[0].empty());
+      CHECK(texts == std::vector<std::string>(4, texts[0]));
+      std::vector<std::string> types(4);
+      ranks = testing::thread_ranks(testing::Backend::Threads, 4);
+      ranks.delay_seed = static_cast<std::uint64_t>(round);
+      try_ranks(ranks, [&](World& world) {
+        std::string& type = types[static_cast<std::size_t>(world.rank())];
+        try {
+          DeviceMesh({{"a", 2}, {"b", world.rank() == 1 ? 3 : 2}}, mesh_options(world));
+        } catch (const ConfigError&) {
+          type = "config";
+          throw;
+        } catch (const MismatchError&) {
+          type = "mismatch";
+          throw;
+        }
+      });
+      CHECK(types == std::vector<std::string>{"mismatch", "config", "mismatch", "mismatch"});
     }
   }
 

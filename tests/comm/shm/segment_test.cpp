@@ -38,15 +38,17 @@ TEST_SUITE("comm/shm/segment") {
     const int empty = ::memfd_create("empty", 0);
     CHECK_THROWS_AS(Segment{empty}, DataError);
     ::close(empty);
-    // Cut short, and with another number of ranks.
-    const int cut = Segment::create({.num_ranks = 1, .arena_bytes = 4096});
-    REQUIRE(::ftruncate(cut, 4096) == 0);
-    CHECK_THROWS_WITH_AS(Segment{cut}, doctest::Contains("do not fit 1 ranks"), DataError);
-    ::close(cut);
+    const int sealed = Segment::create({.num_ranks = 1, .arena_bytes = 4096});
+    CHECK(::ftruncate(sealed, 4096) != 0);
+    ::close(sealed);
+    // With another number of ranks than it has room for.
     const int other = Segment::create({.num_ranks = 1, .arena_bytes = 4096});
     const std::int32_t ranks = 1 << 30;
     REQUIRE(::pwrite(other, &ranks, sizeof(ranks), 16) == ssize_t{sizeof(ranks)});
     CHECK_THROWS_AS(Segment{other}, DataError);
+    const std::int32_t two = 2;
+    REQUIRE(::pwrite(other, &two, sizeof(two), 16) == ssize_t{sizeof(two)});
+    CHECK_THROWS_WITH_AS(Segment{other}, doctest::Contains("do not fit 2 ranks"), DataError);
     ::close(other);
   }
 
