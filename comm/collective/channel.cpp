@@ -123,6 +123,9 @@ bool Channel::advance(Batch& batch) {
   // Slots for staged bytes go to one operation after the other, in the same order on all ranks.
   const auto first = std::ranges::find_if(
       batch.exchanges, [](const Exchange& exchange) { return !exchange.is_done(); });
+  for (const Exchange& exchange : batch.exchanges) {
+    exchange.check_bytes();
+  }
   bool moved = first != batch.exchanges.end() && link_->advance(first->meetings());
   for (Exchange& exchange : batch.exchanges) {
     moved = exchange.advance() || moved;

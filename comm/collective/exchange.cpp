@@ -73,7 +73,6 @@ bool Exchange::advance() {
   if (is_done_) {
     return false;
   }
-  check_bytes();
   waits_for_ = -1;
   bool moved = verify_frames();
   moved = read_phase() || moved;
@@ -84,6 +83,9 @@ bool Exchange::advance() {
 }
 
 void Exchange::check_bytes() const {
+  if (is_done_) {
+    return;
+  }
   for (const Tensor* tensor : {&operation_.input, &operation_.output}) {
     if (tensor->defined()) {
       // Fails, and names the tensor, where they were released since the call.

@@ -30,8 +30,9 @@ class Exchange {
 
   // Publishes frames and the first offers.
   void post();
-  // Does what can be done now; whether anything was. MismatchError naming both sides,
-  // StorageError for a tensor whose bytes are gone.
+  // StorageError for a tensor whose bytes are gone since the call.
+  void check_bytes() const;
+  // Does what can be done now; whether anything was. MismatchError naming both sides.
   bool advance();
   bool is_done() const { return is_done_; }
 
@@ -57,7 +58,6 @@ class Exchange {
     std::size_t position = 0;
   };
 
-  void check_bytes() const;
   bool verify_frames();
   bool verify(Peer& peer);
   Frame frame_to(const Peer& peer) const;

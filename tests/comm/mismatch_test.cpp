@@ -375,17 +375,28 @@ TEST_SUITE("comm/mismatch") {
 
   TEST_CASE("a tensor whose bytes are gone before the wait is named") {
     for (const Backend backend : all_backends()) {
-      const auto errors = try_ranks(thread_ranks(backend, 2), [](World& world) {
+      CAPTURE(testing::name_of(backend));
+      std::latch has_failed(1);
+      const auto errors = try_ranks(thread_ranks(backend, 2), [&](World& world) {
         const Tensor tensor = ones(4);
         tensor.storage()->set_name("the gradient");
         Work work = world.group().issue(all_gather(ones(8), tensor));
-        if (world.rank() == 0) {
-          tensor.storage()->release();
+        if (world.rank() == 1) {
+          has_failed.wait();
+          work.wait();
+          return;
         }
-        work.wait();
+        tensor.storage()->release();
+        try {
+          work.wait();
+        } catch (...) {
+          has_failed.count_down();
+          throw;
+        }
       });
       CHECK(is_a<StorageError>(errors[0]));
       CHECK(text_of(errors[0]).find("the gradient") != std::string::npos);
+      CHECK(text_of(errors[1]).find("the gradient") != std::string::npos);
     }
   }
 

@@ -82,7 +82,7 @@ struct Run {
 
   testing::TemporaryFolder folder;
   comm::ThreadBoards boards{1};
-  comm::World world{boards.connect(0), {}};
+  comm::World world{boards.connect(0, true), {}};
   Gpt2Run gpt2;
   NonFinitePolicy policy;
   tools::RunFolder run_folder;
