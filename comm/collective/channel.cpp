@@ -148,13 +148,17 @@ std::vector<Channel::Departure> Channel::departures(const Batch& batch) {
   return departed;
 }
 
-void Channel::check_departed(const Batch& batch, std::span<const Departure> departed) const {
+void Channel::check_departed(const Batch& batch, std::span<const Departure> departed) {
   for (const auto& [index, rank, presence] : departed) {
     const Exchange& exchange = batch.exchanges[index];
-    const bool is_missed = !exchange.is_done() && exchange.is_unfinished(rank);
-    check<PeerError>(!is_missed, "rank {} {} before the end of {}, in which rank {} waits for it",
-                     rank, presence == Presence::Left ? "left" : "died",
-                     to_string(exchange.frame()), link_->rank());
+    if (exchange.is_done() || !exchange.is_unfinished(rank)) {
+      continue;
+    }
+    // Who leaves because of a failure has told it before.
+    link_->check_failure();
+    fail<PeerError>("rank {} {} before the end of {}, in which rank {} waits for it", rank,
+                    presence == Presence::Left ? "left" : "died", to_string(exchange.frame()),
+                    link_->rank());
   }
 }
 

@@ -85,7 +85,7 @@ class Channel {
   bool advance(Batch& batch);
   std::vector<Departure> departures(const Batch& batch);
   // PeerError for a peer that was gone before the last look, and is needed after it.
-  void check_departed(const Batch& batch, std::span<const Departure> departed) const;
+  void check_departed(const Batch& batch, std::span<const Departure> departed);
   // Posted operations are few: the oldest are carried out first.
   void make_room(std::size_t num_exchanges);
   [[noreturn]] void fail_timeout(const Batch& batch, const Exchange& late);

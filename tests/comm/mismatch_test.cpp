@@ -240,9 +240,8 @@ TEST_SUITE("comm/mismatch") {
           failed.wait();
           return;
         }
-        Work work = world.group().issue(all_reduce(ones(4), {}, {.group = 6}));
         try {
-          work.wait();
+          world.group().issue(all_reduce(ones(4), {}, {.group = 6})).wait();
         } catch (...) {
           failed.count_down();
           throw;

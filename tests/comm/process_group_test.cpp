@@ -263,9 +263,11 @@ TEST_SUITE("comm/process_group") {
   TEST_CASE("a failure in training ends a wait in the control group at once") {
     for (const Backend backend : all_backends()) {
       CAPTURE(testing::name_of(backend));
+      std::latch has_begun(1);
       std::latch is_over(1);
       const auto errors = try_ranks(thread_ranks(backend, 3), [&](World& world) {
         if (world.rank() == 2) {
+          has_begun.count_down();
           try {
             world.control().issue(barrier()).wait();
           } catch (...) {
@@ -273,8 +275,9 @@ TEST_SUITE("comm/process_group") {
             throw;
           }
         }
-        Work work = world.group().issue(all_reduce(Tensor::full({4 + world.rank()}, 1)));
+        has_begun.wait();
         try {
+          Work work = world.group().issue(all_reduce(Tensor::full({4 + world.rank()}, 1)));
           world.group().monitored_barrier(std::chrono::milliseconds(50));
         } catch (const CommError&) {
           // It stays, so that its leaving is not what ends the other's wait.
