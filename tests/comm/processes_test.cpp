@@ -80,6 +80,19 @@ TEST_SUITE("comm/processes") {
     }
   }
 
+  TEST_CASE("killed before a gather that goes through slots, any rank is noticed by all") {
+    for (int victim = 0; victim < 3; ++victim) {
+      CAPTURE(victim);
+      RankProcesses ranks(fmt::format("gather/{}", victim), 3);
+      for (int rank = 0; rank < 3; ++rank) {
+        const RankEnd end = ranks.wait(rank);
+        CAPTURE(end.output);
+        CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
+        CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
+      }
+    }
+  }
+
   TEST_CASE("a rank that ends without a word is named at once") {
     for (const std::string when : {"before", "inside", "after"}) {
       CAPTURE(when);

@@ -152,21 +152,28 @@ void run(const std::string& scenario, int rank, int num_ranks, int segment, int 
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
   World::Options options{.timeout = scenario.starts_with("stop") ? 500ms : 60s};
-  // "SCENARIO/RANK/STEP": that rank is killed at its step of that number.
+  // "SCENARIO/RANK": that rank is killed before it; "SCENARIO/RANK/STEP": at its step of that
+  // number.
   const std::size_t slash = scenario.find('/');
-  if (slash != std::string::npos) {
-    const std::size_t second = scenario.find('/', slash + 1);
-    if (rank == std::stoi(scenario.substr(slash + 1))) {
-      options.delay = [left = std::stoi(scenario.substr(second + 1))]() mutable {
-        if (left-- == 0) {
-          die();
-        }
-      };
-    }
+  const bool is_victim =
+      slash != std::string::npos && rank == std::stoi(scenario.substr(slash + 1));
+  const std::size_t second = slash == std::string::npos ? slash : scenario.find('/', slash + 1);
+  if (is_victim && second != std::string::npos) {
+    options.delay = [left = std::stoi(scenario.substr(second + 1))]() mutable {
+      if (left-- == 0) {
+        die();
+      }
+    };
   }
   World world(connect_shm(std::make_shared<const Segment>(segment), rank, false), options,
               FlightMemory::adopt(ring, {.rank = rank, .world_size = num_ranks}));
   try {
+    if (slash != std::string::npos && second == std::string::npos) {
+      world.group().issue(barrier()).wait();
+      if (is_victim) {
+        die();
+      }
+    }
     scenarios().at(scenario.substr(0, slash))(world);
   } catch (const std::exception& error) {
     world.fail(error.what());
