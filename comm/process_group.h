@@ -40,6 +40,7 @@ class ProcessGroup {
   ProcessGroup(Channel& channel, Members members, Options options);
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
+  ~ProcessGroup() = default;
 
   // This rank's index in the group.
   int rank() const { return members_->rank; }

@@ -40,6 +40,7 @@ class World {
   World(Links links, Options options, std::optional<FlightMemory> flight = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+  ~World() = default;
 
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }

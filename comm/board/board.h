@@ -45,22 +45,21 @@ struct Mailbox {
   std::atomic<std::uint64_t> finished{0};
 };
 
+enum class RankPresence : std::uint32_t { Absent, Here, Left };
+
 struct alignas(64) RankState {
   // Changes with everything that this rank may wait for.
   std::atomic<std::uint32_t> bell{0};
   std::atomic<std::uint32_t> num_sleeping{0};
-  // A RankPresence.
-  std::atomic<std::uint32_t> presence{0};
+  std::atomic<RankPresence> presence{RankPresence::Absent};
   std::atomic<std::int32_t> process{0};
   Seqlock<Position> position;
 };
 
-enum RankPresence : std::uint32_t { kAbsent, kHere, kLeft };
-
 struct Failure {
-  enum State : std::uint32_t { kNone, kBeingWritten, kWritten };
+  enum class State : std::uint32_t { None, BeingWritten, Written };
 
-  std::atomic<std::uint32_t> state{kNone};
+  std::atomic<State> state{State::None};
   std::int32_t rank = -1;
   std::array<char, 4096> text{};
 };

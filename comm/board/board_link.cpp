@@ -23,14 +23,14 @@ std::uint32_t chunk_of(std::size_t offset) {
 
 BoardLink::BoardLink(const Board& board, std::shared_ptr<PeerMemory> memory, const Options& options)
     : board_(board), memory_(std::move(memory)), options_(options) {
-  std::uint32_t absent = kAbsent;
-  check<MisuseError>(board_.rank(options_.rank).presence.compare_exchange_strong(absent, kHere),
-                     "rank {} has joined before; the ranks of every run share memory of their own",
-                     options_.rank);
+  RankPresence absent = RankPresence::Absent;
+  check<MisuseError>(
+      board_.rank(options_.rank).presence.compare_exchange_strong(absent, RankPresence::Here),
+      "rank {} has joined before; the ranks of every run share memory of their own", options_.rank);
 }
 
 BoardLink::~BoardLink() {
-  board_.rank(options_.rank).presence.store(kLeft, std::memory_order_release);
+  board_.rank(options_.rank).presence.store(RankPresence::Left, std::memory_order_release);
   board_.ring_all();
 }
 
@@ -212,28 +212,29 @@ void BoardLink::rest(std::uint32_t changes, Nanoseconds limit) {
 }
 
 Presence BoardLink::presence(int peer) {
-  const std::uint32_t presence = board_.rank(peer).presence.load(std::memory_order_acquire);
-  if (presence == kLeft) {
+  const RankPresence presence = board_.rank(peer).presence.load(std::memory_order_acquire);
+  if (presence == RankPresence::Left) {
     return Presence::Left;
   }
-  return presence == kHere && !memory_->is_alive(peer) ? Presence::Dead : Presence::Here;
+  return presence == RankPresence::Here && !memory_->is_alive(peer) ? Presence::Dead
+                                                                    : Presence::Here;
 }
 
 void BoardLink::report_failure(std::string_view text) noexcept {
   Failure& failure = board_.failure();
-  std::uint32_t none = Failure::kNone;
-  if (failure.state.compare_exchange_strong(none, Failure::kBeingWritten)) {
+  Failure::State none = Failure::State::None;
+  if (failure.state.compare_exchange_strong(none, Failure::State::BeingWritten)) {
     failure.rank = options_.rank;
     // The last character stays zero.
     std::memcpy(failure.text.data(), text.data(), std::min(text.size(), failure.text.size() - 1));
-    failure.state.store(Failure::kWritten, std::memory_order_release);
+    failure.state.store(Failure::State::Written, std::memory_order_release);
   }
   board_.ring_all();
 }
 
 void BoardLink::check_failure() {
   const Failure& failure = board_.failure();
-  if (failure.state.load(std::memory_order_acquire) == Failure::kWritten) {
+  if (failure.state.load(std::memory_order_acquire) == Failure::State::Written) {
     fail<PeerError>("rank {} failed: {}", failure.rank, text_in(failure.text));
   }
 }

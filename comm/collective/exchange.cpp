@@ -172,8 +172,9 @@ void Exchange::copy_own() {
   std::byte* to = operation_.output.mutable_bytes().data() +
                   static_cast<std::size_t>(phase.own_target) * element;
   if (from != to) {
-    kernels::copy_bytes(operation_.output.launch(), to, from, nbytes_of(phase.own),
-                        caching_of(nbytes_of(phase.own)));
+    const std::size_t nbytes = nbytes_of(phase.own);
+    kernels::copy_bytes(operation_.output.launch(), to, from, static_cast<std::int64_t>(nbytes),
+                        caching_of(nbytes));
   }
 }
 
@@ -200,8 +201,8 @@ bool Exchange::copy_from(Peer& peer) {
   }
   std::byte* to = operation_.output.mutable_bytes().data() +
                   static_cast<std::size_t>(range.begin) * size_of(operation_.output.dtype());
-  kernels::copy_bytes(operation_.output.launch(), to + peer.position, from.data(), from.size(),
-                      caching_of(nbytes));
+  kernels::copy_bytes(operation_.output.launch(), to + peer.position, from.data(),
+                      static_cast<std::int64_t>(from.size()), caching_of(nbytes));
   peer.position += from.size();
   link_.consume(peer.meeting, static_cast<int>(phase_), peer.position);
   peer.is_read = peer.position == nbytes;

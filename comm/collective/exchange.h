@@ -66,7 +66,7 @@ class Exchange {
   bool copy_from(Peer& peer);
   bool combine_parts();
   void copy_own();
-  void begin_phase(std::size_t phase);
+  void begin_phase(std::size_t index);
   // What can be read of a peer next.
   std::span<const std::byte> next_bytes(const Peer& peer) const;
   bool is_phase_read() const;
