@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -309,7 +310,8 @@ std::string_view safetensors_name_of(DType dtype) {
 
 std::string shown(std::string_view name) {
   constexpr std::size_t kMaxShown = 200;
-  return fmt::format("{:?}{}", name.substr(0, kMaxShown), name.size() > kMaxShown ? "..." : "");
+  return fmt::format("{}{}", in_quotes(name.substr(0, kMaxShown)),
+                     name.size() > kMaxShown ? "..." : "");
 }
 
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_view text,

@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/quoted.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/data/byte_text.h"
 #include "tools/commands.h"
@@ -42,8 +43,8 @@ std::vector<std::int64_t> parse_ids(const std::string& text) {
     const auto [rest, error] = std::from_chars(begin, end, id);
     check<ConfigError>(error == std::errc() && id >= 0 && (rest == end || *rest == ','),
                        "--prompt-ids: must be whole numbers from 0 to {} with one comma between "
-                       "two, got {:?}: number {} is none",
-                       std::numeric_limits<std::int32_t>::max(), text, ids.size() + 1);
+                       "two, got {}: number {} is none",
+                       std::numeric_limits<std::int32_t>::max(), in_quotes(text), ids.size() + 1);
     ids.push_back(id);
     begin = rest;
     if (begin == end) {

@@ -11,6 +11,7 @@
 
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 #include "tools/build_info.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -84,7 +85,7 @@ std::string complaint_of(const CLI::App& app, const CLI::ParseError& error) {
   const auto distance = [&](const std::string& name) { return edit_distance(*word, name); };
   const std::string& nearest = *std::ranges::min_element(names, {}, distance);
   const bool is_near = 2 * distance(nearest) <= word->size();
-  return fmt::format("{:?} is no command{}: {}", *word,
+  return fmt::format("{} is no command{}: {}", in_quotes(*word),
                      is_near ? fmt::format(" (did you mean {}?)", nearest) : "", choices);
 }
 

@@ -6,6 +6,7 @@
 
 #include "comm/board/futex.h"
 #include "comm/error.h"
+#include "runtime/base/quoted.h"
 #include "runtime/base/spin.h"
 
 namespace fsdptrain::comm {
@@ -235,7 +236,7 @@ void BoardLink::report_failure(std::string_view text) noexcept {
 void BoardLink::check_failure() {
   const Failure& failure = board_.failure();
   if (failure.state.load(std::memory_order_acquire) == Failure::State::Written) {
-    fail<PeerError>("rank {} failed: {}", failure.rank, text_in(failure.text));
+    fail<PeerError>("rank {} failed: {}", failure.rank, printable(text_in(failure.text)));
   }
 }
 

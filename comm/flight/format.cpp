@@ -9,6 +9,7 @@
 
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm::flight {
 namespace {
@@ -48,8 +49,8 @@ bool is_record(const RawRecord& raw) {
 
 void check_kind(std::string_view name, const RawHeader& raw) {
   const std::string_view magic(raw.magic.data(), raw.magic.size());
-  check<DataError>(magic == kMagic, "{}: not a flight ring: it must begin with {}, got {:?}", name,
-                   kMagic, magic);
+  check<DataError>(magic == kMagic, "{}: not a flight ring: it must begin with {}, got {}", name,
+                   kMagic, in_quotes(magic));
   check<DataError>(raw.version == kVersion, "{}: the version must be {}, got {}", name, kVersion,
                    raw.version);
   check<DataError>(raw.record_nbytes == sizeof(RawRecord),
@@ -70,8 +71,8 @@ void check_values(std::string_view name, const RawHeader& raw) {
                    "{}: the number of records written must be at most {}, got {}", name,
                    kMaxWritten, raw.num_written);
   check<DataError>(is_padded_text(raw.host),
-                   "{}: the host must be printable characters, then zeros, got {:?}", name,
-                   std::string_view(raw.host.data(), raw.host.size()));
+                   "{}: the host must be printable characters, then zeros, got {}", name,
+                   in_quotes(std::string_view(raw.host.data(), raw.host.size())));
   check<DataError>(std::ranges::all_of(raw.zero, [](std::byte b) { return b == std::byte{0}; }),
                    "{}: the end of the header must be zero", name);
 }

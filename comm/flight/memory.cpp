@@ -16,6 +16,7 @@
 #include "comm/flight/format.h"
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -41,8 +42,8 @@ void check_identity(const FlightIdentity& identity) {
   check<ConfigError>(
       identity.host.size() <= flight::kMaxHost &&
           std::ranges::all_of(identity.host, [](char c) { return c >= ' ' && c <= '~'; }),
-      "flight ring: the host must have at most {} printable characters, got {:?}", flight::kMaxHost,
-      identity.host);
+      "flight ring: the host must have at most {} printable characters, got {}", flight::kMaxHost,
+      in_quotes(identity.host));
 }
 
 flight::RawHeader header_of(const FlightIdentity& identity, std::uint32_t capacity) {

@@ -13,6 +13,7 @@
 #include "comm/ranks.h"
 #include "comm/world.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 
@@ -32,8 +33,8 @@ std::vector<std::string> exchange(const DeviceMesh::Options& options, const std:
                        "device mesh: an exchange must give the texts of {} ranks, got {}",
                        options.world_size, texts.size());
   check<ProtocolError>(texts[rank] == own,
-                       "device mesh: an exchange must give back the text of this rank {}, got {:?}",
-                       rank, texts[rank]);
+                       "device mesh: an exchange must give back the text of this rank {}, got {}",
+                       rank, in_quotes(texts[rank]));
   return texts;
 }
 

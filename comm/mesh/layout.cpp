@@ -9,6 +9,7 @@
 #include "comm/ranks.h"
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -22,8 +23,8 @@ void check_name(const std::string& name) {
   check<ConfigError>(!name.empty(), "device mesh: the name of an axis must not be empty");
   check<ConfigError>(std::ranges::all_of(name, is_name_character),
                      "device mesh: the name of an axis must be letters, digits, '_', '-' and '.', "
-                     "got {:?}",
-                     name);
+                     "got {}",
+                     in_quotes(name));
 }
 
 void check_axes(const std::vector<MeshAxis>& axes) {
@@ -32,13 +33,13 @@ void check_axes(const std::vector<MeshAxis>& axes) {
     check_name(axes[i].name);
     const auto first = std::ranges::find(axes, axes[i].name, &MeshAxis::name) - axes.begin();
     check<ConfigError>(first == static_cast<std::ptrdiff_t>(i),
-                       "device mesh: each axis must have a name of its own, got {:?} for axes {} "
+                       "device mesh: each axis must have a name of its own, got {} for axes {} "
                        "and {}",
-                       axes[i].name, first, i);
+                       in_quotes(axes[i].name), first, i);
     check<ConfigError>(axes[i].size >= 1,
-                       "device mesh: axis {:?} must have a size of at least 1, "
+                       "device mesh: axis {} must have a size of at least 1, "
                        "got {}",
-                       axes[i].name, axes[i].size);
+                       in_quotes(axes[i].name), axes[i].size);
   }
 }
 
@@ -78,8 +79,8 @@ std::size_t MeshLayout::index_of(std::string_view axis) const {
   const auto found = std::ranges::find(axes_, axis, &MeshAxis::name);
   if (found == axes_.end()) {
     const auto distance = [axis](const MeshAxis& other) { return edit_distance(axis, other.name); };
-    fail<ConfigError>("device mesh {}: there is no axis {:?}: did you mean {}?", text(), axis,
-                      std::ranges::min_element(axes_, {}, distance)->name);
+    fail<ConfigError>("device mesh {}: there is no axis {}: did you mean {}?", text(),
+                      in_quotes(axis), std::ranges::min_element(axes_, {}, distance)->name);
   }
   return static_cast<std::size_t>(found - axes_.begin());
 }
@@ -89,8 +90,8 @@ std::vector<std::size_t> MeshLayout::indices_of(const std::vector<std::string>& 
   for (const std::string& name : names) {
     const std::size_t index = index_of(name);
     if (std::ranges::find(indices, index) != indices.end()) {
-      fail<ConfigError>("device mesh {}: axis {:?} must be named once, got {}", text(), name,
-                        fmt::join(names, ", "));
+      fail<ConfigError>("device mesh {}: axis {} must be named once, got {}", text(),
+                        in_quotes(name), fmt::join(names, ", "));
     }
     if (!indices.empty() && index < indices.back()) {
       fail<ConfigError>(
@@ -197,8 +198,8 @@ MeshLayout MeshLayout::flatten(const std::vector<std::string>& names,
   const std::vector<std::size_t> indices = indices_of(names);
   check_name(new_name);
   check<ConfigError>(std::ranges::find(axes_, new_name, &MeshAxis::name) == axes_.end(),
-                     "device mesh {}: a flattened axis must have a new name, got {:?}", text(),
-                     new_name);
+                     "device mesh {}: a flattened axis must have a new name, got {}", text(),
+                     in_quotes(new_name));
   MeshAxis merged = {new_name, 1};
   for (const std::size_t index : indices) {
     merged.size *= axes_[index].size;

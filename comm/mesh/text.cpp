@@ -12,6 +12,7 @@
 #include "comm/error.h"
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -199,8 +200,8 @@ std::uint64_t hash_of(std::string_view text) {
 
 MeshText parse_mesh_text(int rank, std::string_view text) {
   MeshText mesh;
-  check<ProtocolError>(parse(text, mesh), "device mesh: what rank {} says is no mesh: {:?}", rank,
-                       text.substr(0, kMaxShown));
+  check<ProtocolError>(parse(text, mesh), "device mesh: what rank {} says is no mesh: {}", rank,
+                       in_quotes(text.substr(0, kMaxShown)));
   return mesh;
 }
 

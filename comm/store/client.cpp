@@ -141,7 +141,7 @@ Reply Store::call(Request request, Nanoseconds timeout) {
                       "store {}: {} of {} keys not there after {}: {}", name_of(type),
                       reply->keys.size(), keys.size(), to_string(timeout), listed(reply->keys));
   check<MisuseError>(reply->status != ReplyStatus::Rejected, "{}",
-                     store::printable(reply->value.value_or("")));
+                     printable(reply->value.value_or("")));
   return std::move(*reply);
 }
 

@@ -105,19 +105,4 @@ bool may_write(int rank, std::string_view key) {
          key.substr(kOwned.size()).starts_with(fmt::format("{}/", rank));
 }
 
-std::string printable(std::string_view text) {
-  std::string result;
-  while (true) {
-    // fmt would escape quotes too.
-    const std::size_t quote = std::min(text.find('"'), text.size());
-    const std::string escaped = fmt::format("{:?}", text.substr(0, quote));
-    result.append(escaped, 1, escaped.size() - 2);
-    if (quote == text.size()) {
-      return result;
-    }
-    result.push_back('"');
-    text.remove_prefix(quote + 1);
-  }
-}
-
 }  // namespace fsdptrain::comm::store

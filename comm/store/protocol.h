@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "comm/clock.h"
+#include "runtime/base/quoted.h"
 
 // What the store and its clients send each other: frames, and the limits of everything. No I/O.
 namespace fsdptrain::comm::store {
@@ -107,9 +108,5 @@ void check_key(std::string_view key);
 
 // Whether `rank` may write `key`: what is below "rank/R/" belongs to rank R.
 bool may_write(int rank, std::string_view key);
-
-// Text of a peer as it may be printed: control characters and what is no UTF-8 are escaped, so that
-// it cannot steer a terminal or forge a line of a log.
-std::string printable(std::string_view text);
 
 }  // namespace fsdptrain::comm::store

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::data {
 namespace {
@@ -41,9 +42,9 @@ bool is_printable(char c) {
 void check_kind(const std::string& file, const RawHeader& raw) {
   const std::string_view magic(raw.magic.data(), raw.magic.size());
   check<DataError>(magic == kTokenMagic,
-                   "{}: not a token file: it must begin with {}, got {:?}: make it with "
+                   "{}: not a token file: it must begin with {}, got {}: make it with "
                    "fsdptrain data prepare",
-                   file, kTokenMagic, magic);
+                   file, kTokenMagic, in_quotes(magic));
   check<DataError>(raw.version == kVersion, "{}: the version must be {}, got {}", file, kVersion,
                    raw.version);
   check<DataError>(raw.bytes_per_token == 2 || raw.bytes_per_token == 4,
@@ -92,8 +93,8 @@ void check_vocabulary(const std::string& file, const Vocabulary& vocabulary) {
   check<DataError>(!vocabulary.tokenizer.empty() &&
                        vocabulary.tokenizer.size() <= kTokenizerBytes &&
                        std::ranges::all_of(vocabulary.tokenizer, is_printable),
-                   "{}: the name of the tokenizer must be 1 to {} printable characters, got {:?}",
-                   file, kTokenizerBytes, vocabulary.tokenizer);
+                   "{}: the name of the tokenizer must be 1 to {} printable characters, got {}",
+                   file, kTokenizerBytes, in_quotes(vocabulary.tokenizer));
 }
 
 void check_same_vocabulary(const std::string& first, const Vocabulary& vocabulary,

@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 #include "tools/config_print.h"
 #include "tools/train/non_finite.h"
 
@@ -34,8 +35,8 @@ std::uint32_t find_number(const checkpoint::SafetensorsReader& reader, const std
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   check<DataError>(error == std::errc() && rest == end,
-                   "{}: \"{}\" of its metadata must be a whole number of 32 bits, got {:?}",
-                   reader.path().string(), key, text);
+                   "{}: \"{}\" of its metadata must be a whole number of 32 bits, got {}",
+                   reader.path().string(), key, in_quotes(text));
   return number;
 }
 
