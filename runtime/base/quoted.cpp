@@ -27,12 +27,11 @@ std::size_t character_at(std::string_view text) {
       return 0;
     }
   }
-  const bool is_control = length == 2 && byte(0) == 0xc2 && byte(1) < 0xa0;
   const bool is_overlong =
       (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
   const bool is_surrogate = byte(0) == 0xed && byte(1) >= 0xa0;
   const bool is_beyond = byte(0) == 0xf4 && byte(1) >= 0x90;
-  return is_control || is_overlong || is_surrogate || is_beyond ? 0 : length;
+  return is_overlong || is_surrogate || is_beyond ? 0 : length;
 }
 
 std::string escaped(char c) {
@@ -48,13 +47,41 @@ std::string escaped(char c) {
   }
 }
 
+// The number of a character of two or three bytes.
+unsigned code_of(std::string_view character) {
+  unsigned code = static_cast<unsigned char>(character[0]) & (character.size() == 2 ? 0x1fu : 0xfu);
+  for (const char c : character.substr(1)) {
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
+  }
+  return code;
+}
+
+// As it is, but for what steers a terminal: controls of two bytes, line ends and the direction of
+// writing.
+std::string shown(std::string_view character) {
+  if (character == "\\") {
+    return "\\\\";
+  }
+  if (character.size() == 2 || character.size() == 3) {
+    const unsigned code = code_of(character);
+    if (code < 0xa0) {
+      return fmt::format("\\x{:02x}", code);
+    }
+    if ((code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+        (code >= 0x2066 && code <= 0x2069)) {
+      return fmt::format("\\u{:04x}", code);
+    }
+  }
+  return std::string(character);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const std::size_t length = character_at(text);
-    result += length == 0 ? escaped(text.front()) : std::string(text.substr(0, length));
+    result += length == 0 ? escaped(text.front()) : shown(text.substr(0, length));
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return result;

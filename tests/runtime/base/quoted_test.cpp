@@ -22,7 +22,9 @@ TEST_SUITE("runtime/base/quoted") {
     CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
     CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
     CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
-    CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");
+    CHECK(printable("\xc2\x9b") == "\\x9b");
+    CHECK(printable("\xe2\x80\xae") == "\\u202e");
+    CHECK(printable("a\\n") == "a\\\\n");
     CHECK(in_quotes("a \"b\"\n") == "\"a \\\"b\\\"\\n\"");
   }
 
