@@ -10,21 +10,25 @@ Stream::Stream(std::shared_ptr<DeviceApi> api, const std::string& name) {
 }
 
 void Stream::wait(const Event& event) const {
-  state_->api->wait_event(handle(), event.handle());
+  if (state_) {
+    state_->api->wait_event(handle(), event.handle());
+  }
 }
 
 void Stream::wait(const Stream& other) const {
-  if (other == *this) {
+  if (other == *this || !other.state_) {
     return;
   }
   // The device keeps what was recorded; the event itself may go.
-  Event event(other.api());
+  Event event(other.state_->api);
   event.record(other);
   wait(event);
 }
 
 void Stream::synchronize() const {
-  state_->api->synchronize_stream(handle());
+  if (state_) {
+    state_->api->synchronize_stream(handle());
+  }
 }
 
 Event::Event(std::shared_ptr<DeviceApi> api, Kind kind)

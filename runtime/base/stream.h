@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/device_api.h"
 
@@ -15,14 +16,15 @@ class Event;
 // context.
 class Stream {
  public:
+  // The host's own order, in which everything is done at once.
+  Stream() = default;
   Stream(std::shared_ptr<DeviceApi> api, const std::string& name);
 
-  Device device() const { return state_->api->device(); }
+  Device device() const { return state_ ? state_->api->device() : Device::cpu(); }
   // What errors and timelines call it.
-  const std::string& name() const { return state_->name; }
+  std::string_view name() const { return state_ ? std::string_view(state_->name) : "host"; }
   // A cudaStream_t on CUDA; null on the CPU.
-  void* handle() const { return state_->handle; }
-  const std::shared_ptr<DeviceApi>& api() const { return state_->api; }
+  void* handle() const { return state_ ? state_->handle : nullptr; }
 
   // What is launched on this stream from here on waits for the event's latest record, or for all
   // that `other` has got so far; the host goes on.
