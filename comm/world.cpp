@@ -53,11 +53,11 @@ Channel::Options World::channel_options() {
           .delay = options_.delay};
 }
 
-std::unique_ptr<ProcessGroup> World::make_group(Channel& channel, Members members, std::string name,
+std::unique_ptr<ProcessGroup> World::make_group(Carrier& carrier, Members members, std::string name,
                                                 Nanoseconds timeout, bool checks) {
   const std::uint64_t generation = num_made_[group_hash(name, members.ranks, 0)]++;
   return std::make_unique<ProcessGroup>(
-      channel, std::move(members),
+      carrier, std::move(members),
       ProcessGroup::Options{
           .name = std::move(name), .timeout = timeout, .checks = checks, .generation = generation});
 }

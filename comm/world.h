@@ -70,7 +70,7 @@ class World {
 
  private:
   Channel::Options channel_options();
-  std::unique_ptr<ProcessGroup> make_group(Channel& channel, Members members, std::string name,
+  std::unique_ptr<ProcessGroup> make_group(Carrier& carrier, Members members, std::string name,
                                            Nanoseconds timeout, bool checks);
 
   Options options_;
