@@ -7,30 +7,16 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/fnv.h"
 
 namespace fsdptrain::comm {
 namespace {
-
-// FNV-1a: it tells apart, it does not protect.
-class Hash {
- public:
-  void add(std::uint64_t value) {
-    for (int i = 0; i < 8; ++i) {
-      add_byte(static_cast<std::uint8_t>(value >> (8 * i)));
-    }
-  }
-  void add_byte(std::uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3ull; }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325ull;
-};
 
 std::uint64_t hash_of(const Counts& counts) {
   if (counts.empty()) {
     return 0;
   }
-  Hash hash;
+  Fnv hash;
   for (const std::int64_t count : counts) {
     hash.add(static_cast<std::uint64_t>(count));
   }
@@ -80,15 +66,13 @@ Frame frame_of(const Operation& operation) {
 
 std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks,
                          std::uint64_t generation) {
-  Hash hash;
+  Fnv hash;
   hash.add(generation);
   hash.add(ranks.size());
   for (const int rank : ranks) {
     hash.add(static_cast<std::uint64_t>(rank));
   }
-  for (const char c : name) {
-    hash.add_byte(static_cast<std::uint8_t>(c));
-  }
+  hash.add(name);
   return hash.value();
 }
 
