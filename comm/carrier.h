@@ -50,6 +50,8 @@ class Carrier {
   virtual Work issue(std::vector<Call> calls, Nanoseconds timeout) = 0;
   // Blocks the host until all members of the call, a barrier, are here.
   virtual void meet(Call call, Nanoseconds timeout) = 0;
+  // Blocks the host until all that was issued has ended.
+  virtual void finish() = 0;
   // Memory that operations of the group with this hash in its frames move without copying it first.
   // A symmetric one is asked for by all members, in one order and of one size.
   virtual std::shared_ptr<Storage> allocate(std::uint64_t group_hash, std::size_t nbytes,

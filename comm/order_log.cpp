@@ -131,8 +131,8 @@ std::string order_difference(const std::vector<OrderDigest>& digests,
     const auto theirs = reference_lines.find(number);
     const bool has_mine = mine != odd_lines.end();
     const bool has_theirs = theirs != reference_lines.end();
-    const bool is_missing = has_mine != has_theirs && number >= std::min(digests[odd].number,
-                                                                         digests[reference].number);
+    const bool is_missing = has_mine != has_theirs &&
+                            number >= std::min(digests[odd].number, digests[reference].number);
     if (is_missing || (has_mine && has_theirs && mine->second.hash != theirs->second.hash)) {
       return fmt::format("{}: operation {} is {} on rank {}, {} on rank {}", names, number,
                          text_of(odd_lines, number), odd, text_of(reference_lines, number),

@@ -111,6 +111,14 @@ void Channel::meet(Call call, Nanoseconds timeout) {
   issue(std::move(calls), timeout).wait();
 }
 
+void Channel::finish() {
+  check_usable();
+  if (!open_.empty()) {
+    const std::shared_ptr<Batch> last = open_.back();
+    wait(*last);
+  }
+}
+
 std::shared_ptr<Storage> Channel::allocate(std::uint64_t /*group_hash*/, std::size_t nbytes,
                                            bool /*is_symmetric*/) {
   return link_->allocate(nbytes);

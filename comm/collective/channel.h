@@ -52,6 +52,7 @@ class Channel final : public Carrier {
   void check_usable() override;
   Work issue(std::vector<Call> calls, Nanoseconds timeout) override;
   void meet(Call call, Nanoseconds timeout) override;
+  void finish() override;
   // All of it is symmetric: peers see where it lies at each use.
   std::shared_ptr<Storage> allocate(std::uint64_t group_hash, std::size_t nbytes,
                                     bool is_symmetric) override;
