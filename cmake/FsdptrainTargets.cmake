@@ -27,21 +27,20 @@ set(FSDPTRAIN_ISA_FLAGS_avx512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mav
 set(FSDPTRAIN_KERNEL_FLAGS -O2 -ftree-vectorize -fvect-cost-model=dynamic
     -fno-math-errno -fno-trapping-math)
 
-# fsdptrain_library(<name> DIR <dir> [SOURCES ...] [ISA_SOURCES ...] [CUDA_SOURCES ...]
-#                   [DEPENDS ...] [PACKAGES ...])
+# fsdptrain_library(<name> DIR <dir> [SOURCES ...] [ISA_SOURCES ...] [DEPENDS ...] [PACKAGES ...])
 #
 # Adds fsdptrain::<name>. DEPENDS is the whole list of fsdptrain libraries that the folder may
-# include. ISA_SOURCES are compiled once per ISA variant. CUDA_SOURCES are compiled by nvcc, or,
-# in a build without CUDA, as C++ in which every launch raises DeviceError (kernels/cuda/simt.h).
+# include. ISA_SOURCES are compiled once per ISA variant. What is of CUDA is in no library
+# (FsdptrainCuda.cmake).
 function(fsdptrain_library name)
-  cmake_parse_arguments(arg "" "DIR" "SOURCES;ISA_SOURCES;CUDA_SOURCES;DEPENDS;PACKAGES" ${ARGN})
+  cmake_parse_arguments(arg "" "DIR" "SOURCES;ISA_SOURCES;DEPENDS;PACKAGES" ${ARGN})
   set(target fsdptrain_${name})
-  foreach(list SOURCES ISA_SOURCES CUDA_SOURCES)
+  foreach(list SOURCES ISA_SOURCES)
     list(TRANSFORM arg_${list} PREPEND ${arg_DIR}/)
   endforeach()
   list(TRANSFORM arg_DEPENDS PREPEND fsdptrain::)
 
-  add_library(${target} STATIC ${arg_SOURCES} ${arg_CUDA_SOURCES})
+  add_library(${target} STATIC ${arg_SOURCES})
   add_library(fsdptrain::${name} ALIAS ${target})
   target_link_libraries(${target} PRIVATE fsdptrain_options PUBLIC ${arg_DEPENDS} ${arg_PACKAGES})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
@@ -60,16 +59,5 @@ function(fsdptrain_library name)
                                  FSDPTRAIN_VARIANT_ISA=${FSDPTRAIN_ISA_ENUM_${isa}})
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:${variant}>)
     endforeach()
-  endif()
-
-  if(arg_CUDA_SOURCES)
-    if(FSDPTRAIN_CUDA)
-      target_link_libraries(${target} PUBLIC CUDA::cudart)
-      # fmt 9 takes nvcc for a compiler without constexpr.
-      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES
-        COMPILE_OPTIONS "-std=c++20;-DFMT_USE_CONSTEXPR=1")
-    else()
-      set_source_files_properties(${arg_CUDA_SOURCES} PROPERTIES LANGUAGE CXX)
-    endif()
   endif()
 endfunction()

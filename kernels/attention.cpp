@@ -30,33 +30,49 @@ Allocation allocate_ranges(const Launch& launch, const AttentionMask& mask) {
       MemoryCategory::Workspace);
 }
 
-DocumentRange* ranges_in(const Allocation& ranges) {
-  return reinterpret_cast<DocumentRange*>(ranges.data());
+struct Workspace {
+  Allocation scratch;
+  Allocation ranges;
+
+  DocumentRange* document_ranges() const { return reinterpret_cast<DocumentRange*>(ranges.data()); }
+};
+
+Operand documents_of(const AttentionMask& mask) {
+  return {mask.document_ids_BT, mask.has_documents};
 }
 
 }  // namespace
 
 void attention_forward(const Launch& launch, const AttentionForward& args) {
-  const View& q = args.q_BTHD;
-  const Allocation scratch = allocate_scratch(
-      launch, attention_forward_scratch(round_up(q.sizes[3], attention_pad(launch.isa))), q);
-  const Allocation ranges = allocate_ranges(launch, args.mask);
-  run_on(launch, "attention", [&]<Isa isa>() {
-    cpu::attention_forward<isa>(launch, args, ranges_in(ranges), scratch.data());
-  });
+  const auto allocate = [args](const Launch& cpu) -> Workspace {
+    const std::int64_t head_size = round_up(args.q_BTHD.sizes[3], attention_pad(cpu.isa));
+    return {allocate_scratch(cpu, attention_forward_scratch(head_size), args.q_BTHD),
+            allocate_ranges(cpu, args.mask)};
+  };
+  run_on(launch, "attention",
+         {.writes = {args.out_BTHD, args.log_sum_exp_BHT},
+          .reads = {args.q_BTHD, args.k_BSGD, args.v_BSGD, documents_of(args.mask)}},
+         allocate, [args]<Isa isa>(const Launch& cpu, const Workspace& workspace) {
+           cpu::attention_forward<isa>(cpu, args, workspace.document_ranges(),
+                                       workspace.scratch.data());
+         });
 }
 
 void attention_backward(const Launch& launch, const AttentionBackward& args) {
-  const View& q = args.q_BTHD;
-  const Allocation scratch =
-      allocate_scratch(launch,
-                       attention_backward_scratch(round_up(args.k_BSGD.sizes[1], kAttentionBlock),
-                                                  round_up(q.sizes[3], attention_pad(launch.isa))),
-                       q);
-  const Allocation ranges = allocate_ranges(launch, args.mask);
-  run_on(launch, "attention_backward", [&]<Isa isa>() {
-    cpu::attention_backward<isa>(launch, args, ranges_in(ranges), scratch.data());
-  });
+  const auto allocate = [args](const Launch& cpu) -> Workspace {
+    const std::int64_t keys = round_up(args.k_BSGD.sizes[1], kAttentionBlock);
+    const std::int64_t head_size = round_up(args.q_BTHD.sizes[3], attention_pad(cpu.isa));
+    return {allocate_scratch(cpu, attention_backward_scratch(keys, head_size), args.q_BTHD),
+            allocate_ranges(cpu, args.mask)};
+  };
+  run_on(launch, "attention_backward",
+         {.writes = {args.dq_BTHD, args.dk_BSGD, args.dv_BSGD},
+          .reads = {args.dout_BTHD, args.q_BTHD, args.k_BSGD, args.v_BSGD, args.out_BTHD,
+                    args.log_sum_exp_BHT, documents_of(args.mask)}},
+         allocate, [args]<Isa isa>(const Launch& cpu, const Workspace& workspace) {
+           cpu::attention_backward<isa>(cpu, args, workspace.document_ranges(),
+                                        workspace.scratch.data());
+         });
 }
 
 }  // namespace fsdptrain::kernels

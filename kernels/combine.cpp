@@ -82,7 +82,8 @@ void combine(const Launch& launch, const CombineOut& out, const Parts& parts,
   }
   const cpu::PartArrays arrays{parts.data.data(), static_cast<int>(count), parts.dtype,
                                parts.numel};
-  run_on(launch, "combine", [&]<Isa isa>() { cpu::combine<isa>(launch, out, arrays, options); });
+  run_on_host(launch, "combine",
+              [&]<Isa isa>() { cpu::combine<isa>(launch, out, arrays, options); });
 }
 
 }  // namespace fsdptrain::kernels

@@ -51,6 +51,8 @@ struct CombineOptions {
 // 16-bit float: partial sums of a tree can be combined without a rounding in between. out may be
 // one of the parts if its dtype is theirs, and overlaps none otherwise.
 //
+// All of it is memory of the host: DeviceError on CUDA.
+//
 // ShapeError for too few or too many parts or a negative length; DTypeError for dtypes that do not
 // go together, and for a factor or scale of integers; StorageError for a null address; Error for
 // a factor or scale of Min or Max, and for an overlap.

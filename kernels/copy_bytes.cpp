@@ -26,8 +26,8 @@ void copy_bytes(const Launch& launch, void* to, const void* from, std::int64_t n
   if (launch.device.type == DeviceType::Cpu && nbytes > 0) {
     check_memory(to, from, nbytes);
   }
-  run_on(launch, "copy_bytes",
-         [&]<Isa isa>() { cpu::copy_bytes<isa>(launch, to, from, nbytes, caching); });
+  run_on_host(launch, "copy_bytes",
+              [&]<Isa isa>() { cpu::copy_bytes<isa>(launch, to, from, nbytes, caching); });
 }
 
 }  // namespace fsdptrain::kernels

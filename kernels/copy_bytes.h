@@ -15,6 +15,8 @@ enum class Caching : std::uint8_t {
   Stream,
 };
 
+// Both are memory of the host: DeviceError on CUDA, where a stream copies.
+//
 // The ranges must not overlap: Error if they do, also where they are the same. StorageError for
 // null addresses of more than no bytes, ShapeError for a negative number of them. When it returns,
 // the bytes are ordered before whatever the calling thread stores next, so that a release store

@@ -38,6 +38,38 @@ void scale_output(const Launch& launch, const View& out, double beta) {
   }
 }
 
+struct Workspace {
+  cpu::GemmTile tile;
+  Allocation scratch;
+};
+
+// out is row-major and has elements. With nothing to sum it holds what is to be added already.
+void multiply(const Launch& launch, const View& out, const View& a, const View& b, double beta,
+              const MatmulEpilogue& epilogue) {
+  const std::int64_t rows = out.sizes[out.dims - 2];
+  const std::int64_t columns = out.sizes[out.dims - 1];
+  const std::int64_t depth = a.sizes[a.dims - 1];
+  const auto allocate = [=](const Launch& cpu) {
+    Workspace workspace{cpu::gemm_tile(rows, columns, !is_row_major(a), cpu.isa), {}};
+    if (a.dtype == DType::BFloat16) {
+      const auto floats = cpu::matmul_scratch_floats(workspace.tile) * cpu.pool->threads();
+      workspace.scratch = cpu.allocator->allocate(static_cast<std::size_t>(floats) * sizeof(float),
+                                                  MemoryCategory::Workspace);
+    }
+    return workspace;
+  };
+  run_on(launch, "matmul",
+         {.writes = {out, {epilogue.activated, epilogue.activation != Activation::None}},
+          .reads = {a, b, {epilogue.bias, epilogue.has_bias}, {out, beta != 0 || depth == 0}}},
+         allocate, [=]<Isa isa>(const Launch& cpu, const Workspace& workspace) {
+           cpu::prepare_gemm();
+           const bool done = cpu::matmul<isa>(cpu, out, a, b, beta, epilogue, workspace.tile,
+                                              workspace.scratch.data());
+           check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
+                 rows, columns, depth);
+         });
+}
+
 }  // namespace
 
 bool is_matrix(const View& view) {
@@ -68,20 +100,7 @@ void matmul(const Launch& launch, const View& out, const View& a, const View& b,
       return;
     }
   }
-  const cpu::GemmTile tile = cpu::gemm_tile(out.sizes[out.dims - 2], out.sizes[out.dims - 1],
-                                            !is_row_major(a), launch.isa);
-  Allocation scratch;
-  if (a.dtype == DType::BFloat16) {
-    const auto floats = cpu::matmul_scratch_floats(tile) * launch.pool->threads();
-    scratch = launch.allocator->allocate(static_cast<std::size_t>(floats) * sizeof(float),
-                                         MemoryCategory::Workspace);
-  }
-  run_on(launch, "matmul", [&]<Isa isa>() {
-    cpu::prepare_gemm();
-    const bool done = cpu::matmul<isa>(launch, out, a, b, beta, epilogue, tile, scratch.data());
-    check(done, "matmul: the matrix library refused a tile of the product {} x {} x {}",
-          out.sizes[out.dims - 2], out.sizes[out.dims - 1], a.sizes[a.dims - 1]);
-  });
+  multiply(launch, out, a, b, beta, epilogue);
 }
 
 }  // namespace fsdptrain::kernels

@@ -7,8 +7,11 @@
 namespace fsdptrain::kernels {
 namespace {
 
-Allocation allocate_weight_partials(const Launch& launch, const NormShape& shape) {
-  return allocate_partials(launch, {.reduced = shape.rows, .inner = shape.width}, kSumRows);
+// Workspace of the gradient of a weight.
+auto weight_partials(const NormShape& shape) {
+  return [shape](const Launch& cpu) {
+    return allocate_partials(cpu, {.reduced = shape.rows, .inner = shape.width}, kSumRows);
+  };
 }
 
 }  // namespace
@@ -16,43 +19,56 @@ Allocation allocate_weight_partials(const Launch& launch, const NormShape& shape
 void layer_norm(const Launch& launch, const LayerNormOut& out, const LayerNormIn& in,
                 const NormShape& shape, double eps) {
   run_on(launch, "layer_norm",
-         [&]<Isa isa>() { cpu::layer_norm<isa>(launch, out, in, shape, eps); });
+         {.writes = {out.y, out.mean, out.rstd, {out.sum, in.has_residual}},
+          .reads = {in.x, in.weight, {in.bias, in.has_bias}, {in.residual, in.has_residual}}},
+         [=]<Isa isa>(const Launch& cpu) { cpu::layer_norm<isa>(cpu, out, in, shape, eps); });
 }
 
 void layer_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
                          const LayerNormSaved& saved, const NormShape& shape) {
   run_on(launch, "layer_norm_backward",
-         [&]<Isa isa>() { cpu::layer_norm_backward<isa>(launch, dx, dy, weight, saved, shape); });
+         {.writes = {dx}, .reads = {dy, weight, saved.x, saved.mean, saved.rstd}},
+         [=]<Isa isa>(const Launch& cpu) {
+           cpu::layer_norm_backward<isa>(cpu, dx, dy, weight, saved, shape);
+         });
 }
 
 void layer_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
                                 const LayerNormSaved& saved, const NormShape& shape,
                                 bool accumulate) {
-  const Allocation partials = allocate_weight_partials(launch, shape);
-  run_on(launch, "layer_norm_backward_weight", [&]<Isa isa>() {
-    cpu::layer_norm_backward_weight<isa>(launch, dweight, dy, saved, shape, accumulate,
-                                         partials.data());
-  });
+  run_on(
+      launch, "layer_norm_backward_weight",
+      {.writes = {dweight}, .reads = {dy, saved.x, saved.mean, saved.rstd, {dweight, accumulate}}},
+      weight_partials(shape), [=]<Isa isa>(const Launch& cpu, const Allocation& partials) {
+        cpu::layer_norm_backward_weight<isa>(cpu, dweight, dy, saved, shape, accumulate,
+                                             partials.data());
+      });
 }
 
 void rms_norm(const Launch& launch, const RmsNormOut& out, const RmsNormIn& in,
               const NormShape& shape, double eps) {
-  run_on(launch, "rms_norm", [&]<Isa isa>() { cpu::rms_norm<isa>(launch, out, in, shape, eps); });
+  run_on(launch, "rms_norm",
+         {.writes = {out.y, out.rstd, {out.sum, in.has_residual}},
+          .reads = {in.x, in.weight, {in.residual, in.has_residual}}},
+         [=]<Isa isa>(const Launch& cpu) { cpu::rms_norm<isa>(cpu, out, in, shape, eps); });
 }
 
 void rms_norm_backward(const Launch& launch, const View& dx, const View& dy, const View& weight,
                        const RmsNormSaved& saved, const NormShape& shape) {
-  run_on(launch, "rms_norm_backward",
-         [&]<Isa isa>() { cpu::rms_norm_backward<isa>(launch, dx, dy, weight, saved, shape); });
+  run_on(launch, "rms_norm_backward", {.writes = {dx}, .reads = {dy, weight, saved.x, saved.rstd}},
+         [=]<Isa isa>(const Launch& cpu) {
+           cpu::rms_norm_backward<isa>(cpu, dx, dy, weight, saved, shape);
+         });
 }
 
 void rms_norm_backward_weight(const Launch& launch, const View& dweight, const View& dy,
                               const RmsNormSaved& saved, const NormShape& shape, bool accumulate) {
-  const Allocation partials = allocate_weight_partials(launch, shape);
-  run_on(launch, "rms_norm_backward_weight", [&]<Isa isa>() {
-    cpu::rms_norm_backward_weight<isa>(launch, dweight, dy, saved, shape, accumulate,
-                                       partials.data());
-  });
+  run_on(launch, "rms_norm_backward_weight",
+         {.writes = {dweight}, .reads = {dy, saved.x, saved.rstd, {dweight, accumulate}}},
+         weight_partials(shape), [=]<Isa isa>(const Launch& cpu, const Allocation& partials) {
+           cpu::rms_norm_backward_weight<isa>(cpu, dweight, dy, saved, shape, accumulate,
+                                              partials.data());
+         });
 }
 
 }  // namespace fsdptrain::kernels

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/range.h"
 #include "runtime/base/view.h"
 
 // Flat optimizers: one kernel updates all segments of a chunk. All views are contiguous, of one
@@ -29,11 +30,6 @@ struct SgdSegment {
   std::int64_t end = 0;
   double lr = 0;
   double weight_decay = 0;
-};
-
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
 };
 
 // `gradient_scale`: one float64 on the device, or null for 1.

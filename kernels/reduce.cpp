@@ -17,18 +17,23 @@ Allocation allocate_partials(const Launch& launch, const ReduceShape& shape, std
 
 void sum(const Launch& launch, const View& out, const View& in, const ReduceShape& shape,
          const SumOptions& options) {
-  const Allocation partials =
-      allocate_partials(launch, shape, shape.inner == 1 ? kSumBlock : kSumRows);
-  run_on(launch, "sum",
-         [&]<Isa isa>() { cpu::sum<isa>(launch, out, in, shape, options, partials.data()); });
+  const auto allocate = [shape](const Launch& cpu) {
+    return allocate_partials(cpu, shape, shape.inner == 1 ? kSumBlock : kSumRows);
+  };
+  run_on(launch, "sum", {.writes = {out}, .reads = {in, {out, options.accumulate}}}, allocate,
+         [=]<Isa isa>(const Launch& cpu, const Allocation& partials) {
+           cpu::sum<isa>(cpu, out, in, shape, options, partials.data());
+         });
 }
 
 void max(const Launch& launch, const View& out, const View& in, const ReduceShape& shape) {
-  run_on(launch, "max", [&]<Isa isa>() { cpu::max<isa>(launch, out, in, shape); });
+  run_on(launch, "max", {.writes = {out}, .reads = {in}},
+         [=]<Isa isa>(const Launch& cpu) { cpu::max<isa>(cpu, out, in, shape); });
 }
 
 void argmax(const Launch& launch, const View& out, const View& in, const ReduceShape& shape) {
-  run_on(launch, "argmax", [&]<Isa isa>() { cpu::argmax<isa>(launch, out, in, shape); });
+  run_on(launch, "argmax", {.writes = {out}, .reads = {in}},
+         [=]<Isa isa>(const Launch& cpu) { cpu::argmax<isa>(cpu, out, in, shape); });
 }
 
 }  // namespace fsdptrain::kernels

@@ -1,23 +1,38 @@
 #pragma once
 
-// The only CUDA header that kernel files include. Compiled by nvcc it is CUDA; compiled as C++,
-// in a build without CUDA, the kernels become functions that nothing calls and every launch
-// raises DeviceError, so that callers need no other path.
+// The only CUDA header that kernel files include. Compiled by nvcc it is CUDA. Compiled as C++,
+// kernels are functions of the host and a launch hands them to run_grid(), of which every program
+// is linked with one definition: it raises DeviceError in a program without CUDA, and runs one
+// thread after the other in tests.
+//
+// Every thread runs to its end before another begins: kernels have no barriers, no shared memory
+// and no warp intrinsics (`__syncthreads` and its like are not offered yet).
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+
+#include "kernels/cuda/launch_error.h"
+#else
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <type_traits>
 #endif
 
 namespace fsdptrain::kernels::cuda {
 
-// DeviceError naming the kernel and the reason.
-[[noreturn]] void fail_launch(const char* kernel, const char* reason);
+// Of all parameters of a kernel, what every supported device takes.
+inline constexpr unsigned kMaxParameterBytes = 4096;
 
 #if defined(__CUDACC__)
 
-// Runs kernel(args...) on ceil(threads / block) blocks of `block` threads.
+// Runs kernel(args...) on ceil(threads / block) blocks of `block` threads; nothing for no threads.
 template <class... Parameters, class... Args>
 void launch(const char* name, void (*kernel)(Parameters...), long long threads, int block,
             void* stream, const Args&... args) {
+  static_assert((sizeof(Parameters) + ... + 0) <= kMaxParameterBytes);
+  if (threads == 0) {
+    return;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>((threads + block - 1) / block));
   config.blockDim = dim3(static_cast<unsigned>(block));
@@ -35,13 +50,53 @@ void launch(const char* name, void (*kernel)(Parameters...), long long threads, 
 struct Index3 {
   unsigned x, y, z;
 };
-inline constexpr Index3 threadIdx{0, 0, 0};
-inline constexpr Index3 blockIdx{0, 0, 0};
-inline constexpr Index3 blockDim{1, 1, 1};
+// Of the CUDA thread that the calling thread runs; run_grid() sets them.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): they are CUDA's
+extern constinit thread_local Index3 threadIdx;  // NOLINT(*): as above
+extern constinit thread_local Index3 blockIdx;   // NOLINT(*): as above
+extern constinit thread_local Index3 blockDim;   // NOLINT(*): as above
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+struct Grid {
+  const char* name;  // of the kernel; has static storage
+  long long blocks;
+  int block;  // threads of each
+  void* stream;
+};
+
+// A kernel and its arguments, copied when it was launched. run(arguments) is one thread of it.
+struct BoundKernel {
+  std::shared_ptr<const void> arguments;
+  std::size_t nbytes;  // of the arguments
+  void (*run)(const void* arguments);
+};
+
+void run_grid(const Grid& grid, const BoundKernel& kernel);
+
+template <class... Parameters>
+struct KernelArguments {
+  void (*kernel)(Parameters...);
+  std::tuple<Parameters...> values;
+
+  static void run(const void* arguments) {
+    const auto& self = *static_cast<const KernelArguments*>(arguments);
+    std::apply(self.kernel, self.values);
+  }
+};
 
 template <class... Parameters, class... Args>
-void launch(const char* name, void (*)(Parameters...), long long, int, void*, const Args&...) {
-  fail_launch(name, "this program was built without CUDA: configure with the preset cuda");
+void launch(const char* name, void (*kernel)(Parameters...), long long threads, int block,
+            void* stream, const Args&... args) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...));
+  static_assert((sizeof(Parameters) + ... + 0) <= kMaxParameterBytes);
+  if (threads == 0) {
+    return;
+  }
+  using Arguments = KernelArguments<Parameters...>;
+  const auto arguments = std::make_shared<const Arguments>(
+      Arguments{kernel, std::tuple<Parameters...>(static_cast<Parameters>(args)...)});
+  run_grid({name, (threads + block - 1) / block, block, stream},
+           {arguments, sizeof(Arguments), &Arguments::run});
 }
 
 #endif

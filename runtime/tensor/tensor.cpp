@@ -137,7 +137,7 @@ std::int64_t Tensor::element_offset(std::int64_t index) const {
 
 double Tensor::item(std::int64_t index) const {
   const std::int64_t position = element_offset(index);
-  check<DeviceError>(device() != Device::meta(), "item: the tensor is on meta and has no values");
+  check<DeviceError>(device() != Device::meta(), "item: the tensor is on meta, without values");
   if (device() != Device::cpu()) {
     return to_device(alias({}, {}, offset_ + position), Device::cpu()).item();
   }
@@ -148,6 +148,7 @@ double Tensor::item(std::int64_t index) const {
 
 void Tensor::set_item(std::int64_t index, double value) {
   const std::int64_t position = element_offset(index);
+  check<DeviceError>(device() != Device::meta(), "set_item: the tensor is on meta, without values");
   View element = view();
   element.data =
       static_cast<std::byte*>(element.data) + position * static_cast<std::int64_t>(size_of(dtype_));

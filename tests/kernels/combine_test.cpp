@@ -456,9 +456,10 @@ TEST_SUITE("kernels/combine") {
             {none, DType::Float32, 1000}, {.scale = 0.5});
     Launch cuda = context.launch(Device::cpu());
     cuda.device = Device::cuda(0);
-    CHECK_THROWS_WITH_AS(combine(cuda, {nullptr, DType::Float32}, {none, DType::Float32, 1000}),
-                         doctest::Contains("combine: there is no CUDA kernel for it yet"),
-                         DeviceError);
+    CHECK_THROWS_WITH_AS(
+        combine(cuda, {nullptr, DType::Float32}, {none, DType::Float32, 1000}),
+        doctest::Contains("combine: it works on memory of the host, got a launch on cuda:0"),
+        DeviceError);
   }
 
   TEST_CASE("combine refuses what it cannot do") {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace fsdptrain::kernels {
+
+// The elements [begin, end) of a flat array.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+}  // namespace fsdptrain::kernels
