@@ -7,6 +7,7 @@
 //
 // Every thread runs to its end before another begins: kernels have no barriers, no shared memory
 // and no warp intrinsics (`__syncthreads` and its like are not offered yet).
+#include <cstdint>
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 
@@ -24,6 +25,11 @@ namespace fsdptrain::kernels::cuda {
 inline constexpr unsigned kMaxParameterBytes = 4096;
 
 #if defined(__CUDACC__)
+
+// The number of this thread in a grid of one dimension.
+__device__ __forceinline__ std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 // Runs kernel(args...) on ceil(threads / block) blocks of `block` threads; nothing for no threads.
 template <class... Parameters, class... Args>
@@ -46,6 +52,7 @@ void launch(const char* name, void (*kernel)(Parameters...), long long threads, 
 #else
 
 #define __global__
+#define __grid_constant__
 
 struct Index3 {
   unsigned x, y, z;
@@ -56,6 +63,10 @@ extern constinit thread_local Index3 threadIdx;  // NOLINT(*): as above
 extern constinit thread_local Index3 blockIdx;   // NOLINT(*): as above
 extern constinit thread_local Index3 blockDim;   // NOLINT(*): as above
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+[[gnu::always_inline]] inline std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 struct Grid {
   const char* name;  // of the kernel; has static storage
