@@ -58,11 +58,9 @@ struct Index3 {
   unsigned x, y, z;
 };
 // Of the CUDA thread that the calling thread runs; run_grid() sets them.
-// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): they are CUDA's
-extern constinit thread_local Index3 threadIdx;  // NOLINT(*): as above
+extern constinit thread_local Index3 threadIdx;  // NOLINT(*): CUDA's own variables
 extern constinit thread_local Index3 blockIdx;   // NOLINT(*): as above
 extern constinit thread_local Index3 blockDim;   // NOLINT(*): as above
-// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 [[gnu::always_inline]] inline std::int64_t thread_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -75,12 +73,17 @@ struct Grid {
   void* stream;
 };
 
-// A kernel and its arguments, copied when it was launched. run(arguments) is one thread of it.
+// A kernel and its arguments, which live as long as the call of run_grid(): what runs later keeps
+// a copy. Plain functions and no owner of memory, because all of this is instrumented in tests.
 struct BoundKernel {
-  std::shared_ptr<const void> arguments;
-  std::size_t nbytes;  // of the arguments
+  const void* arguments;
+  std::size_t nbytes;  // of the arguments, which need no destruction
+  // Makes a copy of arguments in memory that is aligned to kParameterAlignment.
+  void (*copy)(void* to, const void* arguments);
+  // One thread.
   void (*run)(const void* arguments);
 };
+inline constexpr std::size_t kParameterAlignment = 16;
 
 void run_grid(const Grid& grid, const BoundKernel& kernel);
 
@@ -89,6 +92,10 @@ struct KernelArguments {
   void (*kernel)(Parameters...);
   std::tuple<Parameters...> values;
 
+  static void copy(void* to, const void* arguments) {
+    std::construct_at(static_cast<KernelArguments*>(to),
+                      *static_cast<const KernelArguments*>(arguments));
+  }
   static void run(const void* arguments) {
     const auto& self = *static_cast<const KernelArguments*>(arguments);
     std::apply(self.kernel, self.values);
@@ -98,16 +105,16 @@ struct KernelArguments {
 template <class... Parameters, class... Args>
 void launch(const char* name, void (*kernel)(Parameters...), long long threads, int block,
             void* stream, const Args&... args) {
+  using Arguments = KernelArguments<Parameters...>;
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
   static_assert((sizeof(Parameters) + ... + 0) <= kMaxParameterBytes);
+  static_assert(alignof(Arguments) <= kParameterAlignment);
   if (threads == 0) {
     return;
   }
-  using Arguments = KernelArguments<Parameters...>;
-  const auto arguments = std::make_shared<const Arguments>(
-      Arguments{kernel, std::tuple<Parameters...>(static_cast<Parameters>(args)...)});
+  const Arguments arguments{kernel, std::tuple<Parameters...>(static_cast<Parameters>(args)...)};
   run_grid({name, (threads + block - 1) / block, block, stream},
-           {arguments, sizeof(Arguments), &Arguments::run});
+           {&arguments, sizeof(Arguments), &Arguments::copy, &Arguments::run});
 }
 
 #endif
