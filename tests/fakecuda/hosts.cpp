@@ -90,11 +90,14 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
       progressed.wait(call.lock);
       return true;
     }
-    std::vector<CallSite> sites;
+    std::vector<Place> places;
     for (const Host& rank : ranks) {
-      sites.push_back(rank.last_site);
+      places.push_back({rank.name, rank.last_site});
     }
-    report(ReportKind::Hang, hang_text(), ranks.empty() ? std::vector{me.last_site} : sites);
+    if (ranks.empty()) {
+      places.push_back({me.name, me.last_site});
+    }
+    report(ReportKind::Hang, hang_text(), std::move(places));
     hung = true;
   }
   if (std::uncaught_exceptions() > 0 || std::exchange(me.has_thrown, true)) {
