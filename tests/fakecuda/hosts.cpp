@@ -97,14 +97,15 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
     if (ranks.empty()) {
       places.push_back({me.name, me.last_site});
     }
-    report(ReportKind::Hang, hang_text(), std::move(places));
+    hang = hang_text();
+    report(ReportKind::Hang, hang, std::move(places));
     hung = true;
   }
   if (std::uncaught_exceptions() > 0 || std::exchange(me.has_thrown, true)) {
     return false;
   }
   memory.hide();
-  throw HangError(hang_text());
+  throw HangError(hang);
 }
 
 void Machine::hand_over(Host& me, Host& other, std::unique_lock<std::mutex>& lock) {
@@ -184,7 +185,7 @@ void Machine::wait(Call& call, const std::function<bool()>& ready) {
     me.checked_at = progress;
     try {
       if (!let_others_act(call, nullptr)) {
-        throw HangError(hang_text());
+        throw HangError(hang);
       }
     } catch (...) {
       me.state = Host::State::Running;

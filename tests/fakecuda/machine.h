@@ -200,6 +200,8 @@ class Machine {
   int num_begun = 0;
   Host* current = nullptr;
   bool hung = false;
+  // Who was where when it hung.
+  std::string hang;
   std::uint64_t progress = 1;
   // What threads wait for that are no ranks.
   std::condition_variable progressed;
