@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,15 +19,17 @@
 // A CUDA runtime that needs no GPU, for tests. It defines the cuda* functions that the project
 // uses, under NVIDIA's own headers, and is linked in place of libcudart.
 //
-// Streams are queues of operations. A call that CUDA calls asynchronous only appends; operations run
-// one at a time, inside of later calls, in a legal order that the seed chooses. Every operation has
-// a vector clock over streams and host threads, and every byte of device and pinned memory remembers
-// who wrote and read it last. Two accesses that no wait orders are reported whatever the order in
-// which they happened to run.
+// Streams are queues of operations. A call that CUDA calls asynchronous only appends; operations
+// run one at a time, inside of later calls, in a legal order that the seed chooses. Every operation
+// has a vector clock over streams and host threads, and every byte of device and pinned memory
+// remembers who wrote and read it last. Two accesses that no wait orders are reported whatever the
+// order in which they happened to run.
 //
 // Device memory cannot be touched by the host outside of operations: a raw access ends the process
 // with kHostAccessExit and a line on stderr that names the allocation.
 namespace fsdptrain::fakecuda {
+
+class Machine;
 
 // What a host access to protected memory ends the process with.
 inline constexpr int kHostAccessExit = 86;
@@ -114,6 +115,8 @@ struct Options {
   // Of each device.
   std::size_t device_memory = std::size_t{1} << 30;
   Faults faults = {};
+  // How long a copy takes in virtual time; empty: no time.
+  std::function<std::chrono::nanoseconds(std::size_t nbytes)> copy_duration = {};
   // Whether a raw host access to device memory ends the process.
   bool protects_memory = true;
   // What happens to reports that nobody has looked at when the session ends. Empty: they are
@@ -125,7 +128,7 @@ struct Options {
 // way when it begins or ends, and calls outside of any return cudaErrorNoDevice.
 class Session {
  public:
-  explicit Session(Options options = {});
+  explicit Session(const Options& options = {});
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   // Ends the session if finish() did not.
@@ -133,8 +136,9 @@ class Session {
 
   // All so far; whoever asks has seen them.
   std::vector<Report> reports();
-  // Reports what is left (leaks, operations that never ran) and takes the machine down.
-  std::vector<Report> finish();
+  // Runs what is still queued, reports what is left (leaks, operations that cannot run) and takes
+  // the machine down.
+  void finish();
   // Executed steps and hand-overs between host threads, one line each: equal runs, equal lines.
   std::vector<std::string> trace() const;
   // What ran, for testing::simulate().
@@ -151,8 +155,8 @@ class Session {
   HostSchedule& host_schedule(int num_threads);
 
  private:
-  Options options_;
-  bool finished_ = false;
+  std::shared_ptr<Machine> machine_;
+  std::size_t num_seen_ = 0;
 };
 
 }  // namespace fsdptrain::fakecuda

@@ -2,13 +2,18 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/fakecuda/clock.h"
+
 namespace fsdptrain::fakecuda {
+
+struct Part;
 
 // A part of an operation that several streams carry out together, such as a collective. Each stream
 // joins with an operation of its own (OpSpec::parts). A stream that reaches that operation arrives
@@ -35,11 +40,16 @@ class Rendezvous {
   };
 
   explicit Rendezvous(Options options)
-      : options_(std::move(options)), arrived_(options_.participants.size(), false) {}
+      : options_(std::move(options)),
+        arrived_(options_.participants.size(), false),
+        parts_(options_.participants.size(), nullptr),
+        ops_(options_.participants.size(), 0) {}
 
   const std::string& name() const { return options_.name; }
   std::size_t num_participants() const { return options_.participants.size(); }
   bool arrived(std::size_t participant) const { return arrived_.at(participant); }
+  // The names of those who have not arrived.
+  std::vector<std::string> missing() const;
   // Ran, or was cancelled.
   bool done() const { return done_; }
   bool cancelled() const { return cancelled_; }
@@ -53,8 +63,11 @@ class Rendezvous {
 
   Options options_;
   std::vector<bool> arrived_;
-  // Indices of the operations that have arrived, by participant.
-  std::vector<std::size_t> ops_;
+  // What those who have arrived do here, owned by their streams' queues, and their operations.
+  std::vector<const Part*> parts_;
+  std::vector<std::uint32_t> ops_;
+  // What everybody is ordered after once it is done.
+  Clock clock_;
   bool done_ = false;
   bool cancelled_ = false;
 };
