@@ -4,6 +4,13 @@
 #   none  every entry raises DeviceError
 #   real  compiled by nvcc and against the CUDA runtime; with FSDPTRAIN_CUDA only
 #   fake  the same kernels as C++, run on the CPU under checks; for tests
+file(GLOB FSDPTRAIN_CUDA_ROOTS /usr/local/cuda*/include)
+find_package(CUDAToolkit QUIET)
+# Host code of CUDA is compiled against NVIDIA's headers alone, where they are found.
+find_path(FSDPTRAIN_CUDA_INCLUDE cuda_runtime_api.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH ENV CUDA_HOME ${FSDPTRAIN_CUDA_ROOTS}
+  PATH_SUFFIXES include)
+
 add_library(fsdptrain_cuda_none INTERFACE)
 add_library(fsdptrain_cuda_fake INTERFACE)
 set(FSDPTRAIN_CUDA_SET none)
