@@ -1,5 +1,7 @@
 #include <cstring>
 #include <fmt/format.h>
+#include <memory>
+#include <utility>
 
 #include "runtime/base/half.h"
 #include "tests/fakecuda/nccl/state.h"
@@ -16,16 +18,13 @@ T read_as(const void* scalar) {
 }
 
 double factor_of(const void* scalar, ncclDataType_t type) {
-  switch (type) {
-    case ncclFloat64:
-      return read_as<double>(scalar);
-    case ncclFloat16:
-      return to_float(read_as<float16>(scalar));
-    case ncclBfloat16:
-      return to_float(read_as<bfloat16>(scalar));
-    default:
-      return read_as<float>(scalar);
+  if (type == ncclFloat64) {
+    return read_as<double>(scalar);
   }
+  if (type == ncclFloat16) {
+    return to_float(read_as<float16>(scalar));
+  }
+  return type == ncclBfloat16 ? to_float(read_as<bfloat16>(scalar)) : read_as<float>(scalar);
 }
 
 std::optional<ReduceOp> reduce_op(ncclComm_t comm, ncclRedOp_t op) {
@@ -64,6 +63,7 @@ ncclResult_t take_reduction(Request request, ncclRedOp_t op, const char* call) {
 
 using fsdptrain::fakecuda::find_comm;
 using fsdptrain::fakecuda::Kind;
+using fsdptrain::fakecuda::nccl_state;
 using fsdptrain::fakecuda::take;
 using fsdptrain::fakecuda::take_reduction;
 
@@ -145,11 +145,29 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t handle) {
 }
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t nbytes) {
-  return cudaMalloc(data, nbytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  // More than CUDA's own alignment: windows need it.
+  void* block = nullptr;
+  *data = nullptr;
+  if (cudaMalloc(&block, nbytes + NCCL_WIN_REQUIRED_ALIGNMENT) != cudaSuccess) {
+    return ncclUnhandledCudaError;
+  }
+  std::size_t space = nbytes + NCCL_WIN_REQUIRED_ALIGNMENT;
+  *data = block;
+  std::align(NCCL_WIN_REQUIRED_ALIGNMENT, nbytes, *data, space);
+  fsdptrain::fakecuda::NcclState& state = nccl_state();
+  const std::lock_guard lock(state.mutex);
+  state.blocks[*data] = block;
+  return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void* data) {
-  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  void* block = nullptr;
+  {
+    fsdptrain::fakecuda::NcclState& state = nccl_state();
+    const std::lock_guard lock(state.mutex);
+    block = std::exchange(state.blocks[data], nullptr);
+  }
+  return block != nullptr && cudaFree(block) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, std::size_t, void** result) {

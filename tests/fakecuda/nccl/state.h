@@ -97,6 +97,8 @@ struct NcclState {
   // Handles are never given out twice.
   std::vector<std::unique_ptr<ncclComm>> comms = {};
   std::vector<NcclFault> faults = {};
+  // What CUDA gave for memory that NCCL gave out.
+  std::map<void*, void*> blocks = {};
   // Collectives that each device has launched, by number of the communicator.
   std::map<int, std::map<int, std::uint64_t>> launched = {};
 };
