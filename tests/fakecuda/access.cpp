@@ -17,8 +17,12 @@ const char* verb(bool is_write) {
 
 }  // namespace
 
-void Machine::report(ReportKind kind, std::string text, std::vector<CallSite> sites) {
-  reports.push_back({.kind = kind, .text = std::move(text), .sites = std::move(sites)});
+void Machine::report(ReportKind kind, std::string text, std::vector<Place> places) {
+  reports.push_back({.kind = kind, .text = std::move(text), .places = std::move(places)});
+}
+
+void Machine::report(ReportKind kind, std::string text, const Call& call) {
+  report(kind, std::move(text), std::vector{Place{.what = "called", .site = call.site}});
 }
 
 void Machine::report_conflict(std::uint32_t accessor, bool is_write, std::uint32_t earlier,
@@ -33,7 +37,8 @@ void Machine::report_conflict(std::uint32_t accessor, bool is_write, std::uint32
          fmt::format("the {} by {} is not ordered after the {} by {}: byte {} of {}",
                      verb(is_write), described(later), verb(earlier_wrote), described(first),
                      offset, to_string(allocation)),
-         {later.site, first.site});
+         {{fmt::format("the {}", verb(is_write)), later.site},
+          {fmt::format("the earlier {}", verb(earlier_wrote)), first.site}});
 }
 
 bool Machine::check_access(const Range& range, bool is_write, std::uint32_t accessor) {
@@ -45,7 +50,15 @@ bool Machine::check_access(const Range& range, bool is_write, std::uint32_t acce
   const auto found = [&](ReportKind kind, const Allocation* allocation, std::string text) {
     const std::uint64_t where = allocation != nullptr ? allocation->begin : begin;
     if (is_new({kind, accessor, 0, where})) {
-      report(kind, fmt::format("{} by {}: {}", verb(is_write), described(who), text), {who.site});
+      std::vector<Place> places = {{fmt::format("the {}", verb(is_write)), who.site}};
+      if (allocation != nullptr) {
+        places.push_back({"allocated", allocation->site});
+        if (allocation->freed) {
+          places.push_back({"freed", *allocation->freed});
+        }
+      }
+      report(kind, fmt::format("{} by {}: {}", verb(is_write), described(who), text),
+             std::move(places));
     }
     return false;
   };
@@ -119,7 +132,7 @@ void Machine::check_free(Allocation& allocation, const Clock& known, const Call&
           ReportKind::FreeWhileInUse,
           fmt::format("{} of {}, which the {} by {} may touch: {} does not wait for it", call.name,
                       to_string(allocation), verb(is_write), described(user), call.host.name),
-          {call.site, user.site});
+          {{"freed", call.site}, {fmt::format("the {}", verb(is_write)), user.site}});
     }
   };
   const auto touches = [&](const std::vector<Range>& ranges) {

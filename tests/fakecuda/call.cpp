@@ -26,10 +26,9 @@ cudaError_t run_call(const char* name, bool is_query, const CallBody& body) {
   const CallSite site = CallSite::here();
   if (here.op_thread == std::this_thread::get_id()) {
     // The running operation holds the lock.
-    here.report(
-        ReportKind::InvalidUse,
-        fmt::format("{} is called from inside of '{}'", name, here.accessors[here.running_op].name),
-        {site});
+    const std::string& op = here.accessors[here.running_op].name;
+    here.report(ReportKind::InvalidUse, fmt::format("{} is called from inside of '{}'", name, op),
+                std::vector{Place{.what = "called", .site = site}});
     return cudaErrorNotPermitted;
   }
   std::unique_lock lock(here.mutex);

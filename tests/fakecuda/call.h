@@ -18,6 +18,8 @@ struct ThreadState {
 
 ThreadState& this_thread(const Machine& machine);
 
+// What is built on the fake, such as a fake of NCCL, makes its calls so as well; inside of a body
+// it uses Machine's functions and no other call.
 using CallBody = std::function<cudaError_t(Machine&, Call&)>;
 
 // Runs `body` as the CUDA function of this name: under the machine's lock, after what the seed runs

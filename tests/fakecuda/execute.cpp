@@ -131,7 +131,13 @@ void Machine::run(const std::function<void()>& body, std::uint32_t number) {
   memory.expose();
   running_op = number;
   op_thread = std::this_thread::get_id();
-  body();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    report(ReportKind::InvalidUse,
+           fmt::format("'{}' threw: {}", accessors[number].name, error.what()),
+           {{"called", accessors[number].site}});
+  }
   op_thread = std::thread::id();
   running_op = 0;
 }

@@ -42,7 +42,10 @@ void on_fault(int signal, siginfo_t* fault, void* context) {
   }
   // The fault was in code of the host, not in an allocator: texts can be made here.
   const Allocation* found = held->memory.find(address);
-  std::string text = fmt::format("fake CUDA: host {} of ", access_of(context));
+  const std::uint32_t op = held->running_op;
+  std::string text = fmt::format("fake CUDA: {} {} of ",
+                                 op == 0 ? "host" : fmt::format("'{}'", held->accessors[op].name),
+                                 access_of(context));
   if (found == nullptr) {
     text += "memory beside all allocations";
   } else {

@@ -90,18 +90,22 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
       progressed.wait(call.lock);
       return true;
     }
-    std::vector<CallSite> sites;
+    std::vector<Place> places;
     for (const Host& rank : ranks) {
-      sites.push_back(rank.last_site);
+      places.push_back({rank.name, rank.last_site});
     }
-    report(ReportKind::Hang, hang_text(), ranks.empty() ? std::vector{me.last_site} : sites);
+    if (ranks.empty()) {
+      places.push_back({me.name, me.last_site});
+    }
+    hang = hang_text();
+    report(ReportKind::Hang, hang, std::move(places));
     hung = true;
   }
   if (std::uncaught_exceptions() > 0 || std::exchange(me.has_thrown, true)) {
     return false;
   }
   memory.hide();
-  throw HangError(hang_text());
+  throw HangError(hang);
 }
 
 void Machine::hand_over(Host& me, Host& other, std::unique_lock<std::mutex>& lock) {
@@ -181,7 +185,7 @@ void Machine::wait(Call& call, const std::function<bool()>& ready) {
     me.checked_at = progress;
     try {
       if (!let_others_act(call, nullptr)) {
-        throw HangError(hang_text());
+        throw HangError(hang);
       }
     } catch (...) {
       me.state = Host::State::Running;

@@ -63,18 +63,18 @@ Stream* Machine::find_stream(cudaStream_t handle, const Call& call) {
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
     report(ReportKind::LegacyStream,
            fmt::format("{} on a default stream: it waits for no stream of the project", call.name),
-           {call.site});
+           call);
     return nullptr;
   }
   const auto found = std::ranges::find_if(
       streams, [&](Stream& stream) { return reinterpret_cast<cudaStream_t>(&stream) == handle; });
   if (found == streams.end()) {
-    report(ReportKind::StreamMisuse, fmt::format("{}: this is no stream", call.name), {call.site});
+    report(ReportKind::StreamMisuse, fmt::format("{}: this is no stream", call.name), call);
     return nullptr;
   }
   if (found->destroyed) {
     report(ReportKind::StreamMisuse, fmt::format("{}: {} was destroyed", call.name, found->name),
-           {call.site});
+           call);
     return nullptr;
   }
   return &*found;
@@ -84,12 +84,12 @@ Event* Machine::find_event(cudaEvent_t handle, const Call& call) {
   const auto found = std::ranges::find_if(
       events, [&](Event& event) { return reinterpret_cast<cudaEvent_t>(&event) == handle; });
   if (found == events.end()) {
-    report(ReportKind::EventMisuse, fmt::format("{}: this is no event", call.name), {call.site});
+    report(ReportKind::EventMisuse, fmt::format("{}: this is no event", call.name), call);
     return nullptr;
   }
   if (found->destroyed) {
     report(ReportKind::EventMisuse,
-           fmt::format("{}: event {} was destroyed", call.name, found->number), {call.site});
+           fmt::format("{}: event {} was destroyed", call.name, found->number), call);
     return nullptr;
   }
   return &*found;

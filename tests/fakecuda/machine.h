@@ -35,6 +35,7 @@ struct Recording {
 
 struct Event {
   int number = 0;
+  int device = 0;
   unsigned flags = 0;
   CallSite site = {};
   bool destroyed = false;
@@ -163,7 +164,9 @@ class Machine {
   std::uint32_t add_host_accessor(const Call& call, std::string name);
   // Reports those that touch it, or will, and are not known to have ended.
   void check_free(Allocation& allocation, const Clock& known, const Call& call);
-  void report(ReportKind kind, std::string text, std::vector<CallSite> sites);
+  void report(ReportKind kind, std::string text, std::vector<Place> places);
+  // A mistake of the call itself.
+  void report(ReportKind kind, std::string text, const Call& call);
 
   const Options options;
   const std::uint64_t session_number;
@@ -197,6 +200,8 @@ class Machine {
   int num_begun = 0;
   Host* current = nullptr;
   bool hung = false;
+  // Who was where when it hung.
+  std::string hang;
   std::uint64_t progress = 1;
   // What threads wait for that are no ranks.
   std::condition_variable progressed;

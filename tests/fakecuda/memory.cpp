@@ -16,6 +16,7 @@ constexpr std::size_t kPage = 4096;
 constexpr unsigned char kFill = 0xff;
 // Addresses are used once, so that there are more of them than bytes at a time.
 constexpr std::size_t kAddressesPerByte = 16;
+constexpr std::size_t kMoreAddresses = std::size_t{1} << 30;
 constexpr std::size_t kPinnedAddresses = std::size_t{64} << 30;
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -92,7 +93,7 @@ Memory::Memory(int num_devices, std::size_t device_memory, bool protects)
       pinned_(kPinnedAddresses),
       live_bytes_(static_cast<std::size_t>(num_devices), 0) {
   for (int device = 0; device < num_devices; ++device) {
-    devices_.emplace_back(kAddressesPerByte * device_memory);
+    devices_.emplace_back(kAddressesPerByte * device_memory + kMoreAddresses);
   }
 }
 

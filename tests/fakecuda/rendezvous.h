@@ -23,8 +23,8 @@ struct Part;
 //
 // The hang report names, of each rendezvous that a stream stands at, who has not arrived.
 //
-// Shared by those who join and by whoever wants to cancel it; used under the rules of CUDA calls:
-// by host threads, never from inside an operation.
+// Shared by those who join and by whoever wants to cancel it; no thread of its own, no lock: used
+// by host threads of which one runs at a time (HostSchedule), or inside of cuda_call (call.h).
 class Rendezvous {
  public:
   struct Options {

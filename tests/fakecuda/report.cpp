@@ -33,7 +33,7 @@ std::uintptr_t load_address() {
   return address;
 }
 
-// "tests/x.cpp" of "/home/me/fsdptrain/tests/x.cpp" and of "/build/cpu/../../tests/x.cpp".
+// "tests/x.cpp" of "/somewhere/fsdptrain/tests/x.cpp" and of "/build/cpu/../../tests/x.cpp".
 std::string from_top_folder(const std::string& file) {
   constexpr std::string_view kParent = "/../";
   const std::size_t parent = file.rfind(kParent);
@@ -145,8 +145,8 @@ std::string to_string(const CallSite& site) {
 
 std::string describe(const Report& report) {
   std::string text = fmt::format("{}: {}", to_string(report.kind), report.text);
-  for (const CallSite& site : report.sites) {
-    text += "\n  called at " + to_string(site);
+  for (const Place& place : report.places) {
+    text += fmt::format("\n  {} at {}", place.what, to_string(place.site));
   }
   return text;
 }

@@ -50,15 +50,20 @@ struct CallSite {
 // layer over it (runtime/base, comm/nccl).
 std::string to_string(const CallSite& site);
 
+// "the write" and where it was called.
+struct Place {
+  std::string what = {};
+  CallSite site = {};
+};
+
 // One finding. `text` has everything but the lines in the source, which cost a lookup.
 struct Report {
   ReportKind kind = ReportKind::InvalidUse;
   std::string text;
-  // Of the operation that was running or being called, then of the earlier one if there are two.
-  std::vector<CallSite> sites;
+  std::vector<Place> places = {};
 };
 
-// "kind: text", and the call sites.
+// "kind: text", and a line for each place.
 std::string describe(const Report& report);
 
 }  // namespace fsdptrain::fakecuda

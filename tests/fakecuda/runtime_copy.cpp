@@ -84,8 +84,7 @@ cudaError_t run_copy(Machine& machine, Call& call, const Copy& copy, Stream* str
   const bool to_device = to == Side::Device;
   std::string name = fmt::format("{} {}", call.name, name_of(from_device, to_device));
   if (!fits(copy.kind, from_device, to_device)) {
-    machine.report(ReportKind::InvalidUse, name + ", but the call says another direction",
-                   {call.site});
+    machine.report(ReportKind::InvalidUse, name + ", but the call says another direction", call);
     return cudaErrorInvalidMemcpyDirection;
   }
   const bool is_blocking = stream == nullptr;

@@ -32,14 +32,13 @@ Allocation* find_to_free(Machine& machine, Call& call, const void* pointer, Memo
   Allocation* found = machine.memory.find(address);
   if (found == nullptr || found->begin != address || found->kind != kind) {
     machine.report(ReportKind::InvalidUse,
-                   fmt::format("{} of what is not the begin of such memory", call.name),
-                   {call.site});
+                   fmt::format("{} of what is not the begin of such memory", call.name), call);
     return nullptr;
   }
   if (found->freed) {
     machine.report(ReportKind::DoubleFree,
                    fmt::format("{} of {}, which was freed", call.name, to_string(*found)),
-                   {call.site, *found->freed});
+                   {{"freed", call.site}, {"freed before", *found->freed}});
     return nullptr;
   }
   return found;

@@ -14,7 +14,7 @@ cudaError_t create_stream(const char* name, cudaStream_t* handle, unsigned flags
                      fmt::format("{} without cudaStreamNonBlocking: the stream would wait for the "
                                  "default stream",
                                  call.name),
-                     {call.site});
+                     call);
     }
     *handle =
         reinterpret_cast<cudaStream_t>(machine.create_stream(this_thread(machine).device, call));
@@ -48,6 +48,14 @@ cudaError_t on_event(const char* name, cudaEvent_t handle,
 cudaError_t enqueue(cudaStream_t handle, OpSpec spec) {
   const std::string name = "launch of " + spec.name;
   return on_stream(name.c_str(), handle, [&](Machine& machine, Call& call, Stream& stream) {
+    const int current = this_thread(machine).device;
+    if (stream.device != current) {
+      machine.report(ReportKind::StreamMisuse,
+                     fmt::format("{}: {} is of device {}, the current device is {}", call.name,
+                                 stream.name, stream.device, current),
+                     call);
+      return cudaErrorInvalidResourceHandle;
+    }
     machine.enqueue(stream, {.kind = Op::Kind::Work, .spec = std::move(spec)}, call);
     return cudaSuccess;
   });
@@ -63,6 +71,7 @@ using fsdptrain::fakecuda::on_event;
 using fsdptrain::fakecuda::on_stream;
 using fsdptrain::fakecuda::Op;
 using fsdptrain::fakecuda::Recording;
+using fsdptrain::fakecuda::ReportKind;
 using fsdptrain::fakecuda::Stream;
 
 extern "C" {
@@ -140,6 +149,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
   return cuda_call("cudaEventCreateWithFlags", [&](Machine& machine, Call& call) {
     Event& event = machine.events.emplace_back();
     event.number = static_cast<int>(machine.events.size()) - 1;
+    event.device = fsdptrain::fakecuda::this_thread(machine).device;
     event.flags = flags;
     event.site = call.site;
     *handle = reinterpret_cast<cudaEvent_t>(&event);
@@ -158,6 +168,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event_handle, cudaStream_t handle) {
   return on_stream("cudaEventRecord", handle, [&](Machine& machine, Call& call, Stream& stream) {
     Event* event = machine.find_event(event_handle, call);
     if (event == nullptr) {
+      return cudaErrorInvalidResourceHandle;
+    }
+    if (event->device != stream.device) {
+      machine.report(ReportKind::EventMisuse,
+                     fmt::format("{}: event {} is of device {}, {} of device {}", call.name,
+                                 event->number, event->device, stream.name, stream.device),
+                     call);
       return cudaErrorInvalidResourceHandle;
     }
     event->last = std::make_shared<Recording>();

@@ -26,7 +26,7 @@ void report_leaks(Machine& machine) {
     }
   }
   const auto leak = [&](std::string what, const CallSite& site) {
-    machine.report(ReportKind::Leak, std::move(what), {site});
+    machine.report(ReportKind::Leak, std::move(what), {{"made", site}});
   };
   for (const auto& [begin, allocation] : machine.memory.all()) {
     if (!allocation.freed) {
@@ -71,7 +71,7 @@ bool check_host_access(const void* data, std::size_t nbytes, Access access) {
       here.report(ReportKind::HostAccess,
                   fmt::format("{} of byte {} of {}", call.name,
                               static_cast<std::ptrdiff_t>(begin - found->begin), to_string(*found)),
-                  {call.site});
+                  call);
     } else {
       here.check_access({data, nbytes}, is_write, here.add_host_accessor(call, call.name));
     }
@@ -146,7 +146,7 @@ void Session::finish() {
       machine_->drain();
       for (const Stream& stream : machine_->streams) {
         if (!stream.queue.empty()) {
-          machine_->report(ReportKind::Hang, machine_->hang_text(), {});
+          machine_->report(ReportKind::Hang, machine_->hang_text(), std::vector<Place>{});
           break;
         }
       }
