@@ -80,11 +80,7 @@ ncclResult_t look_at(ncclComm& comm, std::shared_ptr<Job>& to_launch) {
   }
   if (comm.is_initialising) {
     comm.is_initialising = !comm.clique->is_complete();
-    return ncclInProgress;
-  }
-  if (comm.looks_left > 0) {
-    --comm.looks_left;
-    return ncclInProgress;
+    return comm.is_initialising ? ncclInProgress : ncclSuccess;
   }
   if (comm.split) {
     Split& split = *comm.split;
@@ -148,7 +144,7 @@ NcclState& nccl_state() {
 
 void report_nccl(ReportKind kind, const std::string& text) {
   cuda_query("NCCL", [&](Machine& here, Call& call) {
-    here.report(kind, text, {call.site});
+    here.report(kind, text, call);
     return cudaSuccess;
   });
 }
@@ -283,7 +279,6 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ne
   *newcomm = nullptr;
   comm->split = split;
   comm->split_to = newcomm;
-  comm->looks_left = 1;
   if (static_cast<int>(split->wishes.size()) == comm->clique->size()) {
     fsdptrain::fakecuda::carry_out_split(state, *split, *comm->clique);
   }
@@ -305,7 +300,6 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
     return ncclInvalidArgument;
   }
   comm->is_finalizing = true;
-  comm->looks_left = 1;
   return ncclInProgress;
 }
 

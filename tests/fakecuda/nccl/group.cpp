@@ -290,7 +290,6 @@ ncclResult_t ncclGroupEnd() {
   // It takes effect while somebody asks about it: ncclCommGetAsyncError().
   for (const fsdptrain::fakecuda::Request& request : job->requests) {
     request.comm->job = job;
-    request.comm->looks_left = 1;
   }
   return ncclInProgress;
 }

@@ -52,7 +52,6 @@ struct ncclComm {
   std::shared_ptr<fsdptrain::fakecuda::Split> split = {};
   ncclComm_t* split_to = nullptr;
   bool is_finalizing = false;
-  int looks_left = 0;
   // What went wrong, and its text.
   ncclResult_t error = ncclSuccess;
   std::string last_error = {};
