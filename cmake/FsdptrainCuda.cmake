@@ -10,13 +10,21 @@ find_package(CUDAToolkit QUIET)
 find_path(FSDPTRAIN_CUDA_INCLUDE cuda_runtime_api.h
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH ENV CUDA_HOME ${FSDPTRAIN_CUDA_ROOTS}
   PATH_SUFFIXES include)
+find_path(FSDPTRAIN_NCCL_INCLUDE nccl.h
+  HINTS ENV NCCL_HOME ${FSDPTRAIN_CUDA_INCLUDE} PATH_SUFFIXES include)
 
 add_library(fsdptrain_cuda_none INTERFACE)
 add_library(fsdptrain_cuda_fake INTERFACE)
 set(FSDPTRAIN_CUDA_SET none)
 if(FSDPTRAIN_CUDA)
   add_library(fsdptrain_cuda_real INTERFACE)
-  target_link_libraries(fsdptrain_cuda_real INTERFACE CUDA::cudart)
+  find_library(FSDPTRAIN_NCCL_LIBRARY nccl
+    HINTS ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  if(NOT FSDPTRAIN_NCCL_INCLUDE OR NOT FSDPTRAIN_NCCL_LIBRARY)
+    message(FATAL_ERROR "FSDPTRAIN_CUDA needs NCCL 2.28: nccl.h and libnccl were not found; set "
+                        "NCCL_HOME in the environment")
+  endif()
+  target_link_libraries(fsdptrain_cuda_real INTERFACE CUDA::cudart ${FSDPTRAIN_NCCL_LIBRARY})
   set(FSDPTRAIN_CUDA_SET real)
 endif()
 
