@@ -97,5 +97,13 @@ void __tsan_write_range(void* data, std::size_t nbytes) {
   touch(data, nbytes, true);
 }
 
+// Of the host's code beside kernels: flags and the guards of static variables.
+char __tsan_atomic8_load(const volatile char* from, int /*order*/) {
+  return __atomic_load_n(from, __ATOMIC_SEQ_CST);
+}
+void __tsan_atomic8_store(volatile char* to, char value, int /*order*/) {
+  __atomic_store_n(to, value, __ATOMIC_SEQ_CST);
+}
+
 }  // extern "C"
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

@@ -5,23 +5,17 @@
 #include <cstring>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "runtime/base/rank_context.h"
-#include "tests/fakecuda/expect.h"
-#include "tests/fakecuda/fakecuda.h"
+#include "tests/fakecuda/fixture.h"
 #include "tests/support/kernel_map.h"
 
 // Kernels on the fake device, beside the same kernels on the CPU in the variant whose bits they
 // have.
 namespace fsdptrain::fakecuda {
-
-inline void succeed(cudaError_t error) {
-  REQUIRE(std::string(cudaGetErrorName(error)) == "cudaSuccess");
-}
 
 inline Isa emulated_isa() {
   for (const Isa isa : supported_isas()) {

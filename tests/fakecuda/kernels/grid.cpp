@@ -7,6 +7,7 @@
 #include "kernels/cuda/simt.h"
 #include "runtime/base/error.h"
 #include "tests/fakecuda/fakecuda.h"
+#include "tests/fakecuda/kernels/op_report.h"
 #include "tests/fakecuda/kernels/thread_order.h"
 #include "tests/fakecuda/kernels/thread_watch.h"
 #include "tests/fakecuda/machine.h"
@@ -22,34 +23,23 @@ using fakecuda::ThreadWatch;
 
 std::string name_of(std::uint32_t thread, bool wrote) {
   const char* const what = wrote ? "writes" : "reads";
-  return thread == LaunchAccesses::kManyThreads ? fmt::format("several threads of it {}", "read")
+  return thread == LaunchAccesses::kManyThreads ? "several threads read"
                                                 : fmt::format("thread {} {}", thread, what);
-}
-
-void report(ReportKind kind, std::uintptr_t address, const std::string& text) {
-  fakecuda::Machine& machine = *fakecuda::machine();
-  const std::lock_guard lock(machine.access_mutex);
-  const fakecuda::Allocation* const found = machine.memory.find(address);
-  const std::string where =
-      found == nullptr
-          ? "memory of the host"
-          : fmt::format("byte {} of {}", static_cast<std::ptrdiff_t>(address - found->begin),
-                        fakecuda::to_string(*found));
-  machine.report(kind, fmt::format("{}: {}", text, where),
-                 {machine.accessors[machine.running_op].site});
 }
 
 void report_accesses(const Grid& grid, const LaunchAccesses& accesses, const ThreadWatch& watch) {
   if (accesses.race()) {
     const LaunchAccesses::Race& race = *accesses.race();
-    report(ReportKind::UnorderedAccess, race.address,
-           fmt::format("a race within a launch of '{}', {} and {}", grid.name,
-                       name_of(race.first, race.first_wrote),
-                       name_of(race.second, race.second_wrote)));
+    fakecuda::report_of_op(
+        ReportKind::UnorderedAccess,
+        fmt::format("a race within a launch of '{}', {} and {}", grid.name,
+                    name_of(race.first, race.first_wrote), name_of(race.second, race.second_wrote)),
+        race.address);
   }
   if (watch.first_misaligned() != nullptr) {
-    report(ReportKind::InvalidUse, reinterpret_cast<std::uintptr_t>(watch.first_misaligned()),
-           fmt::format("a misaligned access by '{}'", grid.name));
+    fakecuda::report_of_op(ReportKind::InvalidUse,
+                           fmt::format("a misaligned access by '{}'", grid.name),
+                           reinterpret_cast<std::uintptr_t>(watch.first_misaligned()));
   }
   for (const LaunchAccesses::Bytes& bytes : accesses.read()) {
     fakecuda::on_access(reinterpret_cast<const void*>(bytes.begin), bytes.nbytes, false);

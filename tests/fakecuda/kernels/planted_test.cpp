@@ -14,7 +14,6 @@ namespace fsdptrain::fakecuda {
 namespace {
 
 constexpr std::int64_t kNumel = 300;
-constexpr std::uint64_t kNumOrders = 8;
 
 View floats(std::byte* data, std::int64_t numel, std::int64_t stride = 1) {
   View view;
