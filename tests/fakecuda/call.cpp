@@ -5,18 +5,6 @@
 namespace fsdptrain::fakecuda {
 namespace {
 
-// Device memory is out of reach again when a call returns, however it does.
-class HidesMemory {
- public:
-  explicit HidesMemory(Memory& memory) : memory_(memory) {}
-  HidesMemory(const HidesMemory&) = delete;
-  HidesMemory& operator=(const HidesMemory&) = delete;
-  ~HidesMemory() { memory_.hide(); }
-
- private:
-  Memory& memory_;
-};
-
 cudaError_t run_call(const char* name, bool is_query, const CallBody& body) {
   const std::shared_ptr<Machine> held = machine();
   if (!held) {
@@ -38,7 +26,6 @@ cudaError_t run_call(const char* name, bool is_query, const CallBody& body) {
   if (is_query) {
     return body(here, call);
   }
-  const HidesMemory hides(here.memory);
   host.last_call = name;
   host.last_site = site;
   here.maybe_yield(call);

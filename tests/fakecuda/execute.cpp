@@ -85,15 +85,19 @@ void Machine::arrive(Stream& stream, Op& op) {
 
 void Machine::run_rendezvous(Rendezvous& rendezvous) {
   bool valid = true;
+  std::vector<Range> ranges;
   for (std::size_t i = 0; i < rendezvous.num_participants(); ++i) {
     const Part& part = *rendezvous.parts_[i];
     valid = check_ranges(part.reads, part.writes, rendezvous.ops_[i]) && valid;
+    ranges.insert(ranges.end(), part.reads.begin(), part.reads.end());
+    ranges.insert(ranges.end(), part.writes.begin(), part.writes.end());
     rendezvous.clock_.join(accessors[rendezvous.ops_[i]].clock);
   }
   trace.push_back(rendezvous.name() + (valid ? " runs" : " does not run"));
   rendezvous.done_ = true;
   export_rendezvous(rendezvous);
   if (valid) {
+    memory.expose(ranges);
     run(rendezvous.options_.run, rendezvous.ops_.back());
   }
   now += rendezvous.options_.duration;
@@ -117,6 +121,11 @@ void Machine::finish(Stream& stream, Op& op) {
                               valid ? "" : " does not run"));
   export_op(stream, op);
   if (valid) {
+    if (op.spec.run && !op.is_host_function) {
+      std::vector<Range> ranges = op.spec.reads;
+      ranges.insert(ranges.end(), op.spec.writes.begin(), op.spec.writes.end());
+      memory.expose(ranges);
+    }
     run(op.spec.run, op.number);
   }
   // So that no two operations are at the same time.
@@ -126,9 +135,9 @@ void Machine::finish(Stream& stream, Op& op) {
 
 void Machine::run(const std::function<void()>& body, std::uint32_t number) {
   if (!body) {
+    memory.hide();
     return;
   }
-  memory.expose();
   running_op = number;
   op_thread = std::this_thread::get_id();
   try {
@@ -140,6 +149,7 @@ void Machine::run(const std::function<void()>& body, std::uint32_t number) {
   }
   op_thread = std::thread::id();
   running_op = 0;
+  memory.hide();
 }
 
 bool Machine::breaks(const OpSpec& spec) {

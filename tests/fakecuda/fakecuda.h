@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/host_schedule.h"
+#include "tests/fakecuda/range.h"
 #include "tests/fakecuda/rendezvous.h"
 #include "tests/fakecuda/report.h"
 #include "tests/support/virtual_time.h"
@@ -41,11 +42,6 @@ class HangError : public Error {
   using Error::Error;
 };
 
-struct Range {
-  const void* data = nullptr;
-  std::size_t nbytes = 0;
-};
-
 // What one stream does in a rendezvous, and what of its memory is touched there.
 struct Part {
   std::shared_ptr<Rendezvous> rendezvous;
@@ -57,12 +53,14 @@ struct Part {
 struct OpSpec {
   // "layer_norm"; trace, reports and faults know it by this name.
   std::string name = {};
-  // All that is read and written. Ranges may overlap; a strided view is one range per row. They are
-  // checked before the operation runs; it does not run if one lies outside of live memory.
+  // All that is read and written, or nothing if `run` tells of each access (on_access). Ranges may
+  // overlap; a strided view is one range per row. They are checked before the operation runs; it
+  // does not run if one lies outside of live memory. An operation that has ranges can touch no
+  // other pages of device memory: it ends the process as a host access does.
   std::vector<Range> reads = {};
   std::vector<Range> writes = {};
-  // What it does, if anything; owns all it needs. Runs on some host thread, one at a time, with all
-  // device memory accessible; makes no CUDA call.
+  // What it does, if anything; owns all it needs. Runs on some host thread, one at a time; makes no
+  // CUDA call.
   std::function<void()> run = {};
   // It stops at each of them until that one is done, then runs.
   std::vector<Part> parts = {};

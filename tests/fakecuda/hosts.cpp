@@ -86,7 +86,6 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
     const bool others_run = std::ranges::any_of(
         ranks, [](const Host& rank) { return rank.state != Host::State::Ended; });
     if (me.rank < 0 && others_run) {
-      memory.hide();
       progressed.wait(call.lock);
       return true;
     }
@@ -104,13 +103,11 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
   if (std::uncaught_exceptions() > 0 || std::exchange(me.has_thrown, true)) {
     return false;
   }
-  memory.hide();
   throw HangError(hang);
 }
 
 void Machine::hand_over(Host& me, Host& other, std::unique_lock<std::mutex>& lock) {
   trace.push_back(other.name + " goes on");
-  memory.hide();
   current = &other;
   other.turn.notify_one();
   me.turn.wait(lock, [&] { return current == &me; });
@@ -171,7 +168,6 @@ cudaError_t Machine::synchronize_device(Call& call, int device) {
 void Machine::wait(Call& call, const std::function<bool()>& ready) {
   Host& me = call.host;
   const auto is_ready = [&] {
-    memory.hide();
     call.lock.unlock();
     const bool result = ready();
     call.lock.lock();
@@ -221,7 +217,6 @@ void Machine::begin(Host& host, std::unique_lock<std::mutex>& lock) {
 }
 
 void Machine::end(Host& host) {
-  memory.hide();
   host.state = Host::State::Ended;
   outside.clock.join(host.clock);
   ++progress;
@@ -250,7 +245,6 @@ void Machine::drain() {
       runnable = runnable_streams(true);
     }
     if (runnable.empty()) {
-      memory.hide();
       return;
     }
     step(*choose_stream(runnable, nullptr));

@@ -64,6 +64,8 @@ struct Op {
   // What its host thread knew.
   Clock host_clock = {};
   bool arrived = false;
+  // Code of the host: it may touch no device memory.
+  bool is_host_function = false;
 };
 
 struct Stream {

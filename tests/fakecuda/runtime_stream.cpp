@@ -139,7 +139,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
                     {.kind = Op::Kind::Work,
                      .spec = {.name = "host function",
                               .run = [function, argument] { function(argument); },
-                              .resource = fsdptrain::testing::Resource::None}},
+                              .resource = fsdptrain::testing::Resource::None},
+                     .is_host_function = true},
                     call);
     return cudaSuccess;
   });
