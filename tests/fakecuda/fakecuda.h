@@ -105,7 +105,18 @@ struct Faults {
   std::vector<int> delayed_streams = {};
 };
 
+enum class Mode {
+  // One operation and one rank at a time, in the order of the seed.
+  Ordered,
+  // A thread for each stream, and threads of ranks as they come, for the thread sanitizer, which
+  // learns of no order but the one that CUDA promises. A hang is a minute without progress. Memory
+  // is not protected from the host, on_access() and the order of Faults::delayed_streams do
+  // nothing.
+  Threads,
+};
+
 struct Options {
+  Mode mode = Mode::Ordered;
   // 0: issue order; 1: the newest stream and the highest rank first; 2: as late as possible, only
   // what somebody waits for; 3 and up: random.
   std::uint64_t seed = 0;
