@@ -37,7 +37,7 @@ class DeviceApi {
   // Aligned to kAlignment at least, not initialised; null if there is no more.
   virtual std::byte* allocate(std::size_t nbytes, MemoryKind kind) = 0;
   // Nothing under way uses the block any more.
-  virtual void free(std::byte* data, MemoryKind kind) noexcept = 0;
+  virtual void free(std::byte* data, std::size_t nbytes, MemoryKind kind) noexcept = 0;
   // For checkers of memory: from here on in the stream's order, the first `nbytes` of a block are
   // in use and not initialised, and the rest of it belongs to nobody.
   virtual void mark_block(std::byte* data, std::size_t nbytes, std::size_t block_bytes,

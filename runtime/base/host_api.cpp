@@ -25,7 +25,8 @@ class HostApi final : public DeviceApi {
     return static_cast<std::byte*>(
         ::operator new (nbytes, std::align_val_t{kAlignment}, std::nothrow));
   }
-  void free(std::byte* data, MemoryKind) noexcept override {
+  void free(std::byte* data, std::size_t nbytes, MemoryKind) noexcept override {
+    mark_block(data, nbytes, nbytes, nullptr);
     ::operator delete (data, std::align_val_t{kAlignment});
   }
   void mark_block([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t nbytes,

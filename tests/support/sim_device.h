@@ -59,7 +59,7 @@ class SimDevice final : public DeviceApi {
     blocks_[data] = {std::move(block), nbytes};
     return data;
   }
-  void free(std::byte* data, MemoryKind) noexcept override {
+  void free(std::byte* data, std::size_t, MemoryKind) noexcept override {
     in_use_ -= blocks_[data].second;
     blocks_.erase(data);
   }

@@ -60,7 +60,7 @@ class CudaApi final : public DeviceApi {
   }
 
   // What a failed device says of its memory, it has said before.
-  void free(std::byte* data, MemoryKind kind) noexcept override {
+  void free(std::byte* data, std::size_t, MemoryKind kind) noexcept override {
     static_cast<void>(cudaSetDevice(index_));
     static_cast<void>(kind == MemoryKind::Device ? cudaFree(data) : cudaFreeHost(data));
   }
