@@ -118,7 +118,7 @@ void Mesh::close() {
 }
 
 Region::Region(Mesh& mesh, std::span<std::byte> bytes)
-    : buffer_(mesh.context_->createUnboundBuffer(bytes.data(), bytes.size())) {}
+    : buffer_(mesh.context()->createUnboundBuffer(bytes.data(), bytes.size())) {}
 
 Region::Region(Mesh& mesh, std::span<const std::byte> bytes)
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): gloo has one type for both ways.
