@@ -306,6 +306,22 @@ TEST_SUITE("comm/gloo_link") {
                          TimeoutError);
   }
 
+  TEST_CASE("no rank goes on before all are connected") {
+    Network network = testing::loopback();
+    Network other_network = network;
+    other_network.rendezvous.set = [set = network.rendezvous.set](const std::string& key,
+                                                                  const std::string& value) {
+      if (!key.ends_with("connected")) {
+        set(key, value);
+      }
+    };
+    const std::jthread other([&] { const Links links = connect_gloo(other_network, 1, 2); });
+    network.timeout = 1s;
+    CHECK_THROWS_WITH_AS(connect_gloo(network, 0, 2),
+                         doctest::Contains("rank 0 waits for rank 1, which has not connected"),
+                         TimeoutError);
+  }
+
   TEST_CASE("only one address of this host is listened at") {
     CHECK_THROWS_WITH_AS(make_device({}), doctest::Contains("not neither"), ConfigError);
     CHECK_THROWS_WITH_AS(make_device({"127.0.0.1", "lo"}), doctest::Contains("not both"),
