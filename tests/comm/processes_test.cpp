@@ -41,6 +41,17 @@ void check_others(RankProcesses& ranks, const std::vector<std::string>& parts) {
   }
 }
 
+// All of three ranks but the one that was killed say so.
+void check_killed(RankProcesses& ranks, int victim) {
+  for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(rank);
+    const RankEnd end = ranks.wait(rank);
+    CAPTURE(end.output);
+    CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
+    CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("comm/processes") {
@@ -86,12 +97,7 @@ TEST_SUITE("comm/processes") {
             CAPTURE(victim);
             CAPTURE(step);
             RankProcesses ranks(backend, fmt::format("{}/{}/{}", scenario, victim, step), 3);
-            for (int rank = 0; rank < 3; ++rank) {
-              const RankEnd end = ranks.wait(rank);
-              CAPTURE(end.output);
-              CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
-              CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
-            }
+            check_killed(ranks, victim);
           }
         }
       }
@@ -104,12 +110,7 @@ TEST_SUITE("comm/processes") {
       for (int victim = 0; victim < 3; ++victim) {
         CAPTURE(victim);
         RankProcesses ranks(backend, fmt::format("gather/{}", victim), 3);
-        for (int rank = 0; rank < 3; ++rank) {
-          const RankEnd end = ranks.wait(rank);
-          CAPTURE(end.output);
-          CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
-          CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
-        }
+        check_killed(ranks, victim);
       }
     }
   }
