@@ -4,6 +4,7 @@
 #include <future>
 #include <latch>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -67,6 +68,49 @@ class Ending {
   bool counted_ = false;
 };
 
+// Ranks that connect, each once. None goes on before all have, and none if one could not.
+class Arrivals {
+ public:
+  explicit Arrivals(int num_ranks) : arrived_(num_ranks) {}
+
+  // For a rank that could not.
+  void fail(int rank, const std::exception_ptr& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_.empty()) {
+        failure_ = fmt::format("rank {} failed: {}", rank, describe(error));
+      }
+    }
+    arrived_.count_down();
+  }
+  void wait_for_all() {
+    arrived_.arrive_and_wait();
+    const std::lock_guard lock(mutex_);
+    check<PeerError>(failure_.empty(), "{}", failure_);
+  }
+
+ private:
+  std::latch arrived_;
+  std::mutex mutex_;
+  // Empty while no rank has failed.
+  std::string failure_;
+};
+
+// As `connect`, which may throw on some ranks only.
+Connect connect_all(const Connect& connect, int num_ranks) {
+  return [connect, arrivals = std::make_shared<Arrivals>(num_ranks)](int rank) {
+    Links links;
+    try {
+      links = connect(rank);
+    } catch (...) {
+      arrivals->fail(rank, std::current_exception());
+      throw;
+    }
+    arrivals->wait_for_all();
+    return links;
+  };
+}
+
 void run_rank(const ThreadRanks& ranks, int rank, RankContext& context, const Connect& connect,
               const std::function<void(World&)>& body, std::latch& ended) {
   Ending ending(ended, ranks.schedule);
@@ -128,8 +172,10 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
   check<ConfigError>(ranks.num_ranks >= 1, "there must be at least one rank, got {}",
                      ranks.num_ranks);
   std::shared_ptr<ThreadBoards> boards;
-  Connect connect = ranks.connect;
-  if (!connect) {
+  Connect connect;
+  if (ranks.connect) {
+    connect = connect_all(ranks.connect, ranks.num_ranks);
+  } else {
     boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
     const bool spins = ranks.num_ranks * ranks.threads_per_rank <= num_processors();
     connect = [boards, spins, schedule = ranks.schedule](int rank) {

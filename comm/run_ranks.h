@@ -33,8 +33,9 @@ struct ThreadRanks {
 // Runs `body` on `num_ranks` ranks that are threads of this process, each with a rank context and
 // the world of all, and returns when all have ended. Of several ranks, each has its number in front
 // of what it logs. A rank that throws ends the others; what its operations under way read and write
-// stays until they have ended, too. What each of them threw, null for none. Error, before any rank
-// begins, if the system refuses a thread.
+// stays until they have ended, too. One whose `connect` throws ends the others when theirs have
+// returned. What each of them threw, null for none. Error, before any rank begins, if the system
+// refuses a thread.
 std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
                                           const std::function<void(World&)>& body);
 

@@ -44,11 +44,12 @@ Command add_bench_comm_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "comm", "Time collectives of processes beside a copy or a sum of the same bytes");
   command->footer(
-      R"(Ranks are processes with one thread, rank r on the r-th processor, and then twice as many on the
-same processors. Rates count the bytes that a rank receives. The floor, in turns with each
-all_gather, is a memcpy of as many bytes by all ranks at once, and with each reduce_scatter a sum of
-as many parts, each in memory of its own. "allocated" is memory that the others read where it lies,
-"plain" any other. Takes 44 times the largest --megabytes of memory, more with the square of --ranks.
+      R"(Ranks are processes with one thread, rank r on the r-th processor, then twice as many on the same
+processors, and as many on gloo over loopback. Rates count the bytes that a rank receives. The
+floor, in turns with each all_gather, is a memcpy of as many bytes by all ranks at once, and with
+each reduce_scatter a sum of as many parts, each in memory of its own. "allocated" is memory that
+the others read where it lies, "plain" any other. Takes 48 times the largest --megabytes of memory,
+more with the square of --ranks.
 
 Examples:
   fsdptrain bench comm
@@ -81,7 +82,9 @@ Command add_bench_comm_rank_command(CLI::App& app) {
   const auto options = std::make_shared<CommRankOptions>();
   options->socket = STDIN_FILENO;
   command->add_option("--rank", options->rank)->required();
-  command->add_option("--segment", options->segment, "a descriptor")->required();
+  command->add_option("--ranks", options->num_ranks)->required();
+  command->add_option("--segment", options->segment, "a descriptor, or -1")->required();
+  command->add_option("--store", options->store, "a socket, without --segment");
   command->add_option("--core", options->core)->required();
   command->add_option("--spins", options->spins)->required();
   command->add_option("--bytes", options->max_nbytes)->required();

@@ -37,19 +37,39 @@ Allowed fraction() {
   return {.min = 0, .max = 1, .max_excluded = true};
 }
 
-Allowed one_of(std::vector<std::string_view> words) {
-  return {.words = std::move(words)};
+Allowed one_of(std::span<const std::string_view> words) {
+  return {.words = words};
 }
 
+constexpr std::string_view kDtypes[] = {"float32", "bfloat16"};
+constexpr std::string_view kRecompute[] = {"none", "selective", "full"};
+constexpr std::string_view kNonFinite[] = {"stop", "skip"};
+constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
+constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
+constexpr std::string_view kRopeScalings[] = {"none", "linear", "llama3"};
+
+// Values that other fields need to have an effect.
+constexpr std::string_view kAdamW[] = {"adamw"};
+constexpr std::string_view kSgd[] = {"sgd"};
+constexpr std::string_view kDecaying[] = {"cosine", "linear", "wsd"};
+constexpr std::string_view kWsd[] = {"wsd"};
+constexpr std::string_view kScaled[] = {"linear", "llama3"};
+constexpr std::string_view kLlama3[] = {"llama3"};
+constexpr std::string_view kSkip[] = {"skip"};
+
 std::vector<Field> make_fields() {
-  const Field::Condition adamw{"optimizer.name", {"adamw"}};
-  const Field::Condition sgd{"optimizer.name", {"sgd"}};
-  const Field::Condition decaying{"schedule.name", {"cosine", "linear", "wsd"}};
-  const Field::Condition wsd{"schedule.name", {"wsd"}};
-  const Field::Condition gpt2{"model.name", names_of_family("gpt2")};
-  const Field::Condition llama{"model.name", names_of_family("llama")};
-  const Field::Condition scaled{"model.rope_scaling", {"linear", "llama3"}};
-  const Field::Condition llama3{"model.rope_scaling", {"llama3"}};
+  static const std::vector<std::string_view> models = model_names();
+  static const std::vector<std::string_view> gpt2_models = names_of_family("gpt2");
+  static const std::vector<std::string_view> llama_models = names_of_family("llama");
+  const Field::Condition adamw{"optimizer.name", kAdamW};
+  const Field::Condition sgd{"optimizer.name", kSgd};
+  const Field::Condition decaying{"schedule.name", kDecaying};
+  const Field::Condition wsd{"schedule.name", kWsd};
+  const Field::Condition gpt2{"model.name", gpt2_models};
+  const Field::Condition llama{"model.name", llama_models};
+  const Field::Condition scaled{"model.rope_scaling", kScaled};
+  const Field::Condition llama3{"model.rope_scaling", kLlama3};
+  const Field::Condition skipping{"train.non_finite", kSkip};
   // One line is one key.
   // clang-format off
   return {
@@ -57,7 +77,7 @@ std::vector<Field> make_fields() {
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
 
-      {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(model_names())},
+      {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(models)},
       {"model", "num_layers", "transformer blocks", [](Config& c) -> Slot { return &c.model.num_layers; }, between(1, 10000)},
       {"model", "num_heads", "attention heads per block; divides embed_dim unless head_dim is given", [](Config& c) -> Slot { return &c.model.num_heads; }, between(1, 65536)},
       {"model", "num_kv_heads", "heads of keys and values, shared by groups of attention heads; divides num_heads; 0: as many", [](Config& c) -> Slot { return &c.model.num_kv_heads; }, between(0, 65536), llama},
@@ -72,7 +92,7 @@ std::vector<Field> make_fields() {
       {"model", "bias", "whether linear layers and norms have a bias", [](Config& c) -> Slot { return &c.model.bias; }, {}, gpt2},
       {"model", "tie_embeddings", "whether the head uses the weights of the token embedding", [](Config& c) -> Slot { return &c.model.tie_embeddings; }, {}, llama},
       {"model", "rope_theta", "base of the wavelengths of rotary positions", [](Config& c) -> Slot { return &c.model.rope_theta; }, between(1, kLargest), llama},
-      {"model", "rope_scaling", "how wavelengths are stretched beyond the length first trained on", [](Config& c) -> Slot { return &c.model.rope_scaling; }, one_of({"none", "linear", "llama3"}), llama},
+      {"model", "rope_scaling", "how wavelengths are stretched beyond the length first trained on", [](Config& c) -> Slot { return &c.model.rope_scaling; }, one_of(kRopeScalings), llama},
       {"model", "rope_factor", "stretch of (long) wavelengths", [](Config& c) -> Slot { return &c.model.rope_factor; }, between(1, kLargest), scaled},
       {"model", "rope_low_freq_factor", "wavelengths above rope_original_seq_len / this are stretched whole", [](Config& c) -> Slot { return &c.model.rope_low_freq_factor; }, positive(), llama3},
       {"model", "rope_high_freq_factor", "wavelengths below rope_original_seq_len / this are left; above rope_low_freq_factor", [](Config& c) -> Slot { return &c.model.rope_high_freq_factor; }, positive(), llama3},
@@ -89,16 +109,16 @@ std::vector<Field> make_fields() {
       {"train", "global_batch", "sequences per optimizer step; a multiple of micro_batch", [](Config& c) -> Slot { return &c.train.global_batch; }, between(1, 16777216)},
       {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, between(1, 65536)},
       {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, between(1, 1048576)},
-      {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of({"float32", "bfloat16"})},
-      {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of({"none", "selective", "full"})},
+      {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of(kDtypes)},
+      {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of(kRecompute)},
       {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, between(0, kLargest)},
       {"train", "label_smoothing", "part of the target probability that is spread over the whole vocabulary", [](Config& c) -> Slot { return &c.train.label_smoothing; }, fraction()},
       {"train", "z_loss", "weight of the squared log-sum-exp of the logits in the loss", [](Config& c) -> Slot { return &c.train.z_loss; }, between(0, kLargest)},
       {"train", "ema_decay", "decay per step of an average of the weights, written beside them; 0: none", [](Config& c) -> Slot { return &c.train.ema_decay; }, fraction()},
-      {"train", "non_finite", "what a loss or gradient that is not finite does, once it is located: end the run, or skip the update", [](Config& c) -> Slot { return &c.train.non_finite; }, one_of({"stop", "skip"})},
-      {"train", "non_finite_limit", "skipped updates in a row that end the run all the same", [](Config& c) -> Slot { return &c.train.non_finite_limit; }, at_least(1), {"train.non_finite", {"skip"}}},
+      {"train", "non_finite", "what a loss or gradient that is not finite does, once it is located: end the run, or skip the update", [](Config& c) -> Slot { return &c.train.non_finite; }, one_of(kNonFinite)},
+      {"train", "non_finite_limit", "skipped updates in a row that end the run all the same", [](Config& c) -> Slot { return &c.train.non_finite_limit; }, at_least(1), skipping},
 
-      {"optimizer", "name", "update rule", [](Config& c) -> Slot { return &c.optimizer.name; }, one_of({"adamw", "sgd"})},
+      {"optimizer", "name", "update rule", [](Config& c) -> Slot { return &c.optimizer.name; }, one_of(kOptimizers)},
       {"optimizer", "lr", "peak learning rate", [](Config& c) -> Slot { return &c.optimizer.lr; }, positive()},
       {"optimizer", "beta1", "decay of the mean of gradients", [](Config& c) -> Slot { return &c.optimizer.beta1; }, fraction(), adamw},
       {"optimizer", "beta2", "decay of the mean of squared gradients", [](Config& c) -> Slot { return &c.optimizer.beta2; }, fraction(), adamw},
@@ -106,7 +126,7 @@ std::vector<Field> make_fields() {
       {"optimizer", "weight_decay", "decay of weight matrices per unit of learning rate", [](Config& c) -> Slot { return &c.optimizer.weight_decay; }, between(0, kLargest)},
       {"optimizer", "momentum", "decay of the velocity; 0: none", [](Config& c) -> Slot { return &c.optimizer.momentum; }, fraction(), sgd},
 
-      {"schedule", "name", "course of the learning rate behind the warmup; wsd: constant, then linear", [](Config& c) -> Slot { return &c.schedule.name; }, one_of({"cosine", "linear", "constant", "wsd"})},
+      {"schedule", "name", "course of the learning rate behind the warmup; wsd: constant, then linear", [](Config& c) -> Slot { return &c.schedule.name; }, one_of(kSchedules)},
       {"schedule", "warmup_steps", "steps of linear growth to the peak; at most train.steps", [](Config& c) -> Slot { return &c.schedule.warmup_steps; }, at_least(0)},
       {"schedule", "final_lr_fraction", "learning rate at the last step, as a part of the peak", [](Config& c) -> Slot { return &c.schedule.final_lr_fraction; }, between(0, 1), decaying},
       {"schedule", "decay_fraction", "part of all steps, at their end, in which the learning rate falls", [](Config& c) -> Slot { return &c.schedule.decay_fraction; }, between(0, 1), wsd},

@@ -27,8 +27,8 @@ struct Allowed {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool max_excluded = false;
-  std::vector<std::string_view> words = {};
-  bool empty_excluded = false;  // of text
+  std::span<const std::string_view> words = {};  // must live as long as the program
+  bool empty_excluded = false;                   // of text
 
   bool contains(const Value& value) const;
   // For people: "at least 1", "one of adamw, sgd"; empty where anything goes.
@@ -37,10 +37,10 @@ struct Allowed {
 
 struct Field {
   // A key, written section.name, that must have an effect and one of these values for this field to
-  // have an effect.
+  // have an effect. The values must live as long as the program.
   struct Condition {
     std::string_view key;
-    std::vector<std::string_view> values;
+    std::span<const std::string_view> values;
   };
 
   std::string_view section;

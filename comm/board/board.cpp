@@ -11,13 +11,13 @@ namespace {
 // Where each part of a board begins.
 struct Offsets {
   explicit Offsets(int num_ranks)
-      : ranks(align(sizeof(Failure))),
+      : ranks(failures + static_cast<std::size_t>(num_ranks) * sizeof(Failure)),
         mailboxes(ranks + static_cast<std::size_t>(num_ranks) * sizeof(RankState)),
         end(mailboxes + static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(num_ranks) *
                             Link::kMaxOpen * sizeof(Mailbox)) {}
 
-  static std::size_t align(std::size_t offset) { return (offset + 63) / 64 * 64; }
-
+  // The number of the first rank that failed is before them.
+  std::size_t failures = 64;
   std::size_t ranks;
   std::size_t mailboxes;
   std::size_t end;
@@ -45,7 +45,8 @@ Board::Board(std::span<std::byte> memory, std::span<std::byte> staging, int num_
   const Offsets offsets(num_ranks);
   // All members are zero to begin with, and objects of implicit lifetime: nothing is constructed,
   // because another rank may have begun to use them.
-  failure_ = reinterpret_cast<Failure*>(memory.data());
+  first_failed_ = reinterpret_cast<std::atomic<std::int32_t>*>(memory.data());
+  failures_ = reinterpret_cast<Failure*>(memory.data() + offsets.failures);
   ranks_ = reinterpret_cast<RankState*>(memory.data() + offsets.ranks);
   mailboxes_ = reinterpret_cast<Mailbox*>(memory.data() + offsets.mailboxes);
 }

@@ -56,11 +56,11 @@ struct alignas(64) RankState {
   Seqlock<Position> position;
 };
 
-struct Failure {
-  enum class State : std::uint32_t { None, BeingWritten, Written };
-
-  std::atomic<State> state{State::None};
-  std::int32_t rank = -1;
+// Why a rank fails. It counts once the text is whole, see Board::first_failed(): a rank may be
+// killed while it writes.
+struct alignas(64) Failure {
+  // A thread of the rank writes the text, or has.
+  std::atomic<bool> is_taken{false};
   std::array<char, 4096> text{};
 };
 
@@ -81,7 +81,9 @@ class Board {
   Board(std::span<std::byte> memory, std::span<std::byte> staging, int num_ranks);
 
   int size() const { return num_ranks_; }
-  Failure& failure() const { return *failure_; }
+  // The rank that failed first, plus 1; 0 while none has.
+  std::atomic<std::int32_t>& first_failed() const { return *first_failed_; }
+  Failure& failure(int rank) const { return failures_[rank]; }
   RankState& rank(int rank) const { return ranks_[rank]; }
   // Where `from` posts and `to` reads.
   Mailbox& mailbox(int from, int to, std::uint64_t sequence) const;
@@ -95,7 +97,8 @@ class Board {
 
  private:
   int num_ranks_;
-  Failure* failure_;
+  std::atomic<std::int32_t>* first_failed_;
+  Failure* failures_;
   RankState* ranks_;
   Mailbox* mailboxes_;
   std::byte* staging_;

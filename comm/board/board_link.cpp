@@ -228,21 +228,20 @@ Presence BoardLink::presence(int peer) {
 }
 
 void BoardLink::report_failure(std::string_view text) noexcept {
-  Failure& failure = board_.failure();
-  Failure::State none = Failure::State::None;
-  if (failure.state.compare_exchange_strong(none, Failure::State::BeingWritten)) {
-    failure.rank = options_.rank;
+  Failure& failure = board_.failure(options_.rank);
+  if (!failure.is_taken.exchange(true)) {
     // The last character stays zero.
     std::memcpy(failure.text.data(), text.data(), std::min(text.size(), failure.text.size() - 1));
-    failure.state.store(Failure::State::Written, std::memory_order_release);
+    std::int32_t none = 0;
+    board_.first_failed().compare_exchange_strong(none, options_.rank + 1);
   }
   board_.ring_all();
 }
 
 void BoardLink::check_failure() {
-  const Failure& failure = board_.failure();
-  if (failure.state.load(std::memory_order_acquire) == Failure::State::Written) {
-    fail<PeerError>("rank {} failed: {}", failure.rank, printable(text_in(failure.text)));
+  const int rank = board_.first_failed().load(std::memory_order_acquire) - 1;
+  if (rank >= 0 && rank < size()) {
+    fail<PeerError>("rank {} failed: {}", rank, printable(text_in(board_.failure(rank).text)));
   }
 }
 

@@ -36,9 +36,8 @@ class RendezvousStore final : public ::gloo::rendezvous::Store {
       const std::string value = rendezvous_.get(full(key), deadline_.left());
       return {value.begin(), value.end()};
     } catch (TimeoutError& error) {
-      // The keys of gloo are ranks.
       error.add_context(fmt::format("gloo '{}': rank {} waits for rank {}, which has not come",
-                                    options_.name, options_.rank, key));
+                                    options_.name, options_.rank, rank_of(key)));
       throw;
     }
   }
@@ -53,8 +52,12 @@ class RendezvousStore final : public ::gloo::rendezvous::Store {
   }
 
  private:
+  // The keys of gloo end with the rank whose they are.
+  static std::string rank_of(const std::string& key) {
+    return key.substr(key.find_last_not_of("0123456789") + 1);
+  }
   std::string full(const std::string& key) const {
-    return fmt::format("gloo/{}/{}", options_.name, key);
+    return fmt::format("rank/{}/gloo/{}/{}", rank_of(key), options_.name, key);
   }
 
   const Rendezvous& rendezvous_;
@@ -115,7 +118,7 @@ void Mesh::close() {
 }
 
 Region::Region(Mesh& mesh, std::span<std::byte> bytes)
-    : buffer_(mesh.context_->createUnboundBuffer(bytes.data(), bytes.size())) {}
+    : buffer_(mesh.context()->createUnboundBuffer(bytes.data(), bytes.size())) {}
 
 Region::Region(Mesh& mesh, std::span<const std::byte> bytes)
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): gloo has one type for both ways.

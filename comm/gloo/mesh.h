@@ -54,12 +54,12 @@ class Mesh {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // For gloo's own operations; null in a world of one rank.
+  const std::shared_ptr<gloo::Context>& context() const { return context_; }
   // Ends all connections at once; afterwards no region is read or written.
   void close();
 
  private:
-  friend class Region;
-
   int rank_;
   int size_;
   // Null in a world of one rank.

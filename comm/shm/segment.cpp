@@ -14,7 +14,7 @@ namespace fsdptrain::comm {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::array<char, 16> kMagic{"fsdptrain shm 1"};
+constexpr std::array<char, 16> kMagic{"fsdptrain shm 2"};
 // Mailboxes grow with the square of it.
 constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 42;

@@ -1,5 +1,6 @@
 // One rank as a process, for tests/comm/processes_test.cpp:
-//   rank_worker SCENARIO RANK NUM_RANKS SEGMENT_DESCRIPTOR RING_DESCRIPTOR
+//   rank_worker SCENARIO RANK NUM_RANKS SEGMENT_DESCRIPTOR RING_DESCRIPTOR [STORE_SOCKET]
+// With a store, whose token is tests/support/store_token.h's, the ranks are on gloo.
 // Exit code 0, or 3 with the error on standard output.
 
 #include <chrono>
@@ -16,9 +17,13 @@
 #include <vector>
 
 #include "comm/error.h"
+#include "comm/gloo/connect.h"
+#include "comm/gloo/store_rendezvous.h"
 #include "comm/shm/connect.h"
+#include "comm/store/unix_transport.h"
 #include "comm/world.h"
 #include "runtime/base/rank_context.h"
+#include "tests/support/store_token.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -148,7 +153,24 @@ const std::map<std::string, Scenario>& scenarios() {
   return all;
 }
 
-void run(const std::string& scenario, int rank, int num_ranks, int segment, int ring) {
+Links connect_by_store(const std::string& socket, int rank, int num_ranks) {
+  constexpr Nanoseconds kPatience = 60s;
+  Store store(store::connect_unix(socket, monotonic_clock(), kPatience),
+              {.identity = {.job_id = std::string(testing::kStoreJob),
+                            .rank = rank,
+                            .world_size = num_ranks},
+               .token = store::Secret::from_bytes(testing::kStoreToken)},
+              kPatience);
+  Links links = connect_gloo({.address = {.host = "127.0.0.1", .interface = {}},
+                              .rendezvous = store_rendezvous(store, kPatience),
+                              .timeout = kPatience},
+                             rank, num_ranks);
+  store.close(kPatience);
+  return links;
+}
+
+void run(const std::string& scenario, int rank, int num_ranks, int segment, int ring,
+         const std::string& store) {
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
   World::Options options{.timeout = scenario.starts_with("stop") ? 500ms : 60s};
@@ -165,8 +187,9 @@ void run(const std::string& scenario, int rank, int num_ranks, int segment, int 
       }
     };
   }
-  World world(connect_shm(std::make_shared<const Segment>(segment), rank, false), options,
-              FlightMemory::adopt(ring, {.rank = rank, .world_size = num_ranks}));
+  World world(store.empty() ? connect_shm(std::make_shared<const Segment>(segment), rank, false)
+                            : connect_by_store(store, rank, num_ranks),
+              options, FlightMemory::adopt(ring, {.rank = rank, .world_size = num_ranks}));
   try {
     if (slash != std::string::npos && second == std::string::npos) {
       world.group().issue(barrier()).wait();
@@ -185,12 +208,12 @@ void run(const std::string& scenario, int rank, int num_ranks, int segment, int 
 }  // namespace fsdptrain::comm
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
+  if (argc != 6 && argc != 7) {
     return 2;
   }
   try {
     fsdptrain::comm::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]),
-                         std::atoi(argv[5]));
+                         std::atoi(argv[5]), argc == 7 ? argv[6] : "");
   } catch (const std::exception& error) {
     std::puts(error.what());
     return 3;

@@ -11,6 +11,7 @@
 
 #include "comm/error.h"
 #include "comm/operation.h"
+#include "comm/threads/thread_boards.h"
 #include "runtime/base/rank_context.h"
 
 namespace fsdptrain::comm {
@@ -53,6 +54,32 @@ TEST_CASE("what comes out is the cause, whatever the rank, and not its echo") {
         CHECK_THROWS_AS(std::rethrow_exception(error), DataError);
       } else {
         CHECK_THROWS_WITH_AS(std::rethrow_exception(error), doctest::Contains("spoiled"),
+                             PeerError);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that cannot connect ends the others, before any of them begins") {
+  for (int culprit = 0; culprit < 3; ++culprit) {
+    const ThreadBoards boards(3);
+    bool has_begun = false;
+    const auto connect = [&](int rank) {
+      check<IoError>(rank != culprit, "no such device");
+      return boards.connect(rank, false);
+    };
+    const auto errors =
+        try_ranks({.num_ranks = 3, .world = {.timeout = std::chrono::hours(1)}, .connect = connect},
+                  [&](World&) { has_begun = true; });
+    CHECK_FALSE(has_begun);
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto& error = errors[static_cast<std::size_t>(rank)];
+      REQUIRE(error != nullptr);
+      if (rank == culprit) {
+        CHECK_THROWS_AS(std::rethrow_exception(error), IoError);
+      } else {
+        const std::string text = "rank " + std::to_string(culprit) + " failed: no such device";
+        CHECK_THROWS_WITH_AS(std::rethrow_exception(error), doctest::Contains(text.c_str()),
                              PeerError);
       }
     }

@@ -184,6 +184,16 @@ class Comm(BenchTest):
                 if len(os.sched_getaffinity(0)) >= 2:
                     self.assertEqual(figures[name + ".of_floor"]["floor"], floor)
                     self.assertEqual(figures[name + ".4_over_2_ranks"]["floor"], 0.4)
+        library = "gloo.reduce_scatter.allocated.1MiB.of_library_all_gather"
+        for name, floor in (("all_gather.allocated.1MiB.over_gloo", 3),
+                            ("reduce_scatter.allocated.1MiB.over_gloo", 3), (library, 0.75)):
+            self.check_positive(figures, (name,))
+            if len(os.sched_getaffinity(0)) >= 2:
+                self.assertEqual(figures[name]["floor"], floor)
+        # One rate is over the other.
+        self.assertAlmostEqual(figures[library]["value"] / (
+            figures["gloo.reduce_scatter.allocated.1MiB"]["value"] /
+            figures["gloo.library_all_gather.allocated.1MiB"]["value"]), 1, places=9)
         self.check_positive(figures, ("all_reduce.allocated.1MiB", "broadcast.allocated.1MiB",
                                       "barrier"))
         self.assertEqual(figures["barrier"]["unit"], "us")
@@ -197,12 +207,12 @@ class Comm(BenchTest):
         self.assertFalse(any("floor" in figure for figure in figures.values()))
 
     def ranks_of(self, parent):
-        """2 ranks and 4 on the same processors."""
+        """2 ranks, 4 on the same processors and 2 on gloo."""
         path = pathlib.Path(f"/proc/{parent}/task/{parent}/children")
         deadline = time.monotonic() + 30
         while True:
             ranks = [int(child) for child in path.read_text(encoding="ascii").split()]
-            if len(ranks) == 6:
+            if len(ranks) == 8:
                 return ranks
             self.assertLess(time.monotonic(), deadline, ranks)
             time.sleep(0.05)
@@ -222,8 +232,10 @@ class Comm(BenchTest):
 
     def test_ranks_end_with_the_benchmark(self):
         command = [FSDPTRAIN, "bench", "comm", "--megabytes", "1", "--rounds", "1000"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as process:
+        # A benchmark that is killed while its ranks meet leaves a folder.
+        environment = {**os.environ, "TMPDIR": str(self.folder)}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env=environment) as process:
             ranks = self.ranks_of(process.pid)
             process.kill()
         deadline = time.monotonic() + 30
@@ -234,8 +246,8 @@ class Comm(BenchTest):
     def test_a_rank_alone_is_refused(self):
         self.check_error(REFUSED, "--rank is required", "bench", "comm-rank")
         self.check_error(REFUSED, "descriptor 0 is not that of this version's ranks", "bench",
-                         "comm-rank", "--rank", 0, "--segment", 0, "--core", -1, "--spins",
-                         "true", "--bytes", 4)
+                         "comm-rank", "--rank", 0, "--ranks", 2, "--segment", 0,
+                         "--core", -1, "--spins", "true", "--bytes", 4)
 
 
 def is_running(process):

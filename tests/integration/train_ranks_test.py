@@ -46,8 +46,18 @@ class TrainRanks(TrainTest):
                             line["tokens_per_second"] * record["flops_per_token"] / rate), 1, places=9)
                         # Every rank has weights, gradients and two moments.
                         self.assertGreater(line["memory_live_bytes"], 16 * num_ranks * record["parameters"])
+                        self.check_waits(line, num_ranks)
                 self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
                                 "--output", "sample.txt")
+
+    def check_waits(self, line, num_ranks):
+        waits, waited_for = line["wait_seconds"], line["waited_for_seconds"]
+        self.assertEqual((len(waits), len(waited_for)), (num_ranks, num_ranks))
+        if num_ranks == 1:
+            self.assertEqual((waits, waited_for, line["straggler"]), ([0], [0], None))
+        else:
+            self.assertEqual(waited_for[line["straggler"]], max(waited_for))
+            self.assertAlmostEqual(sum(waits), sum(waited_for))
 
     def test_a_number_of_ranks_that_makes_no_sense_is_refused(self):
         self.prepare(TEXT)

@@ -19,6 +19,8 @@
 
 #include "comm/flight/memory.h"
 #include "comm/shm/segment.h"
+#include "tests/support/rank_backends.h"
+#include "tests/support/served_store.h"
 
 namespace fsdptrain::testing {
 
@@ -29,12 +31,15 @@ struct RankEnd {
   std::string output;
 };
 
-// Ranks of one host that are processes of tests/comm/rank_worker.cpp, on shared memory made here.
-// What still runs is killed at the end.
+// Ranks of one host that are processes of tests/comm/rank_worker.cpp, on shared memory made here,
+// or on gloo. What still runs is killed at the end.
 class RankProcesses {
  public:
-  RankProcesses(const std::string& scenario, int num_ranks,
+  RankProcesses(Backend backend, const std::string& scenario, int num_ranks,
                 std::uint64_t arena_bytes = std::uint64_t{16} << 20) {
+    if (backend == Backend::Gloo) {
+      store_ = std::make_unique<ServedStore>(num_ranks);
+    }
     const int segment = comm::Segment::create({num_ranks, arena_bytes});
     for (int rank = 0; rank < num_ranks; ++rank) {
       rings_.push_back(std::make_unique<comm::FlightMemory>(comm::FlightMemory::create(
@@ -101,6 +106,9 @@ class RankProcesses {
         FSDPTRAIN_RANK_WORKER,   scenario,
         std::to_string(rank),    std::to_string(num_ranks),
         std::to_string(segment), std::to_string(rings_.back()->descriptor())};
+    if (store_) {
+      arguments.push_back(store_->path());
+    }
     std::vector<char*> argv;
     for (std::string& argument : arguments) {
       argv.push_back(argument.data());
@@ -116,6 +124,8 @@ class RankProcesses {
 
   std::vector<std::unique_ptr<comm::FlightMemory>> rings_;
   std::vector<Process> processes_;
+  // Where ranks on gloo meet; null for others.
+  std::unique_ptr<ServedStore> store_;
 };
 
 }  // namespace fsdptrain::testing

@@ -26,7 +26,8 @@ Report bench_ops(const Config& config, int rounds);
 
 // Collectives of processes on this host, `num_ranks` of them and twice as many on the same
 // processors, at shards of these sizes, 2^20 bytes to one, no two equal. Each is beside what no
-// collective can save: a copy, or a sum, of the bytes that a rank receives.
+// collective can save: a copy, or a sum, of the bytes that a rank receives. And beside those of as
+// many processes on gloo, which are beside what the library has itself.
 Report bench_comm(int num_ranks, const std::vector<std::int64_t>& megabytes, int rounds);
 
 enum class StepComparison : std::uint8_t { None, Dtype, Batch };

@@ -16,13 +16,13 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kTurnBytes = 64 * kMiB;
 constexpr std::int32_t kMostRepeats = 32;
 
-// What is demanded of 2 ranks at these sizes, and of 4 on the same 2 cores.
+// What is demanded of 2 ranks at these sizes, of 4 on the same 2 cores, and of 2 on gloo.
 constexpr std::int64_t kDemandedMegabytes[] = {1, 16, 64};
 constexpr double kLeastAllocated = 0.8;
 constexpr double kLeastPlain = 0.45;
 constexpr double kLeastOfTwiceAsMany = 0.4;
-// Where another backend carries ranks of its own, CommRanks gets it as an argument, and CommBench
-// compares its series as it does those of twice as many ranks.
+constexpr double kLeastOverGloo = 3;
+constexpr double kLeastOfLibrary = 0.75;
 
 // Samples that count where so many are left.
 constexpr std::size_t kLeastSamples = 5;
@@ -77,8 +77,9 @@ CommTask task_of(CommOp op, CommMemory memory, std::int64_t megabytes) {
 
 // What a rank must get from others.
 double received_bytes(const Series& series) {
+  const CommOp op = series.task.op;
   const bool is_sharded =
-      series.task.op == CommOp::AllGather || series.task.op == CommOp::ReduceScatter;
+      op == CommOp::AllGather || op == CommOp::ReduceScatter || op == CommOp::LibraryAllGather;
   return static_cast<double>(series.task.nbytes) * (is_sharded ? series.ranks->size() - 1 : 1);
 }
 
@@ -102,8 +103,9 @@ class CommBench {
  public:
   CommBench(int num_ranks, const std::vector<std::int64_t>& megabytes)
       : cores_(cores_for(num_ranks)),
-        ranks_(num_ranks, cores_, max_nbytes(megabytes)),
-        twice_as_many_(2 * num_ranks, cores_, max_nbytes(megabytes)) {
+        ranks_(CommBackend::Shm, num_ranks, cores_, max_nbytes(megabytes)),
+        twice_as_many_(CommBackend::Shm, 2 * num_ranks, cores_, max_nbytes(megabytes)),
+        on_gloo_(CommBackend::Gloo, num_ranks, cores_, max_nbytes(megabytes)) {
     for (const std::int64_t size : megabytes) {
       for (const CommOp op : {CommOp::AllGather, CommOp::ReduceScatter}) {
         for (const CommMemory memory : {CommMemory::Allocated, CommMemory::Plain}) {
@@ -111,7 +113,10 @@ class CommBench {
           series_.back().task.has_floor = true;
           series_.push_back({&twice_as_many_, task_of(op, memory, size)});
         }
+        series_.push_back({&on_gloo_, task_of(op, CommMemory::Allocated, size)});
       }
+      series_.push_back(
+          {&on_gloo_, task_of(CommOp::LibraryAllGather, CommMemory::Allocated, size)});
       for (const CommOp op : {CommOp::AllReduce, CommOp::Broadcast}) {
         series_.push_back({&ranks_, task_of(op, CommMemory::Allocated, size)});
       }
@@ -130,8 +135,8 @@ class CommBench {
       }
     }
     Report report = new_report("comm");
-    for (std::size_t i = 0; i < series_.size(); ++i) {
-      add_figures(report, i);
+    for (const Series& series : series_) {
+      add_figures(report, series);
     }
     return report;
   }
@@ -155,30 +160,67 @@ class CommBench {
     return is_demanded ? std::optional(bound) : std::nullopt;
   }
 
-  void add_figures(Report& report, std::size_t index) const {
-    const Series& series = series_[index];
+  // What `ranks` do of that op with the memory and the size of a task.
+  const Series& series_of(const CommRanks& ranks, CommOp op, const CommTask& like) const {
+    return *std::ranges::find_if(series_, [&](const Series& series) {
+      const CommTask& task = series.task;
+      return series.ranks == &ranks && task.op == op && task.memory == like.memory &&
+             task.nbytes == like.nbytes;
+    });
+  }
+
+  void add_figures(Report& report, const Series& series) const {
+    if (series.ranks == &twice_as_many_) {
+      const CommTask& task = series.task;
+      report.figures.push_back({fmt::format("{}.{}_over_{}_ranks", figure_name(task),
+                                            twice_as_many_.size(), ranks_.size()),
+                                rate_ratio(series, series_of(ranks_, task.op, task)), "share",
+                                demand(task, kLeastOfTwiceAsMany)});
+    } else if (series.ranks == &on_gloo_) {
+      add_figures_of_gloo(report, series);
+    } else {
+      add_figures_of_memory(report, series);
+    }
+  }
+
+  void add_figures_of_memory(Report& report, const Series& series) const {
     const CommTask& task = series.task;
     const std::string name = figure_name(task);
-    if (series.ranks == &twice_as_many_) {
-      report.figures.push_back(
-          {fmt::format("{}.{}_over_{}_ranks", name, twice_as_many_.size(), ranks_.size()),
-           rate_ratio(series, series_[index - 1]), "share", demand(task, kLeastOfTwiceAsMany)});
-    } else if (task.op == CommOp::Barrier) {
+    if (task.op == CommOp::Barrier) {
       report.figures.push_back({name, series.op.median_undisturbed() / kBarriers * 1e6, "us"});
-    } else {
-      report.figures.push_back({name, rate(series) * 1e-9, "GB/s"});
-      if (task.has_floor) {
-        report.figures.push_back(
-            {name + ".of_floor", series.floor.median_undisturbed() / series.op.median_undisturbed(),
-             "share",
-             demand(task, task.memory == CommMemory::Allocated ? kLeastAllocated : kLeastPlain)});
-      }
+      return;
+    }
+    report.figures.push_back({name, rate(series) * 1e-9, "GB/s"});
+    if (task.has_floor) {
+      report.figures.push_back(
+          {name + ".of_floor", series.floor.median_undisturbed() / series.op.median_undisturbed(),
+           "share",
+           demand(task, task.memory == CommMemory::Allocated ? kLeastAllocated : kLeastPlain)});
+    }
+  }
+
+  void add_figures_of_gloo(Report& report, const Series& series) const {
+    const CommTask& task = series.task;
+    const std::string name = figure_name(task);
+    report.figures.push_back({"gloo." + name, rate(series) * 1e-9, "GB/s"});
+    if (task.op == CommOp::LibraryAllGather) {
+      return;
+    }
+    report.figures.push_back({name + ".over_gloo",
+                              rate(series_of(ranks_, task.op, task)) / rate(series), "times",
+                              demand(task, kLeastOverGloo)});
+    if (task.op == CommOp::ReduceScatter) {
+      report.figures.push_back(
+          {"gloo." + name + ".of_library_all_gather",
+           rate(series) / rate(series_of(on_gloo_, CommOp::LibraryAllGather, task)), "share",
+           demand(task, kLeastOfLibrary)});
     }
   }
 
   std::vector<int> cores_;
   CommRanks ranks_;
   CommRanks twice_as_many_;
+  CommRanks on_gloo_;
   std::vector<Series> series_;
 };
 

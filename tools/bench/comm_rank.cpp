@@ -1,26 +1,34 @@
 #include "tools/bench/comm_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
 #include "comm/clock.h"
+#include "comm/gloo/store_rendezvous.h"
 #include "comm/shm/connect.h"
 #include "comm/world.h"
 #include "kernels/combine.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/tensor/views.h"
+#include "tools/bench/comm_store.h"
+#include "tools/bench/library_gather.h"
 
 namespace fsdptrain::tools {
 namespace {
 
 constexpr std::int64_t kElement = sizeof(float);
+// For ranks on gloo to meet.
+constexpr comm::Nanoseconds kPatience = std::chrono::minutes(1);
 
 std::int64_t now() {
   return comm::monotonic_clock().now().count();
@@ -44,24 +52,24 @@ void stay_on(int core) {
 // An operation and its floor in the memory of one rank.
 class CommRank {
  public:
-  CommRank(comm::World& world, std::int64_t max_nbytes)
+  CommRank(comm::World& world, LibraryGather* library, std::int64_t max_nbytes)
       : world_(world),
+        library_(library),
         launch_(current_context().launch(Device::cpu())),
-        allocated_(world.group().allocate({max_nbytes / kElement * world.size()}, DType::Float32)),
-        plain_(Tensor::full({max_nbytes / kElement * world.size()}, 1)) {
+        allocated_(world.group().allocate({max_nbytes / kElement * world.size()}, DType::Float32)) {
     // Memory that was never written takes several times as long.
     std::ranges::fill(allocated_.mutable_values<float>(), 1.0F);
   }
 
   std::vector<CommTimes> run(const CommTask& task) {
     const std::int64_t numel = task.nbytes / kElement;
-    const Tensor& memory = task.memory == CommMemory::Allocated ? allocated_ : plain_;
-    const Tensor all = views::narrow(memory, 0, 0, numel * world_.size());
-    if (task.op == CommOp::AllGather) {
+    const Tensor all = views::narrow(memory_of(task.memory), 0, 0, numel * world_.size());
+    const bool gathers = task.op == CommOp::AllGather || task.op == CommOp::LibraryAllGather;
+    if (gathers) {
       mark(part_of(all, numel));
     }
     if (task.has_floor && !floor_to_.defined()) {
-      const Shape shape{plain_.numel() / world_.size() * (world_.size() - 1)};
+      const Shape shape{allocated_.numel() / world_.size() * (world_.size() - 1)};
       floor_from_ = Tensor::full(shape, 1);
       floor_to_ = Tensor::full(shape, 1);
     }
@@ -78,13 +86,24 @@ class CommRank {
       time.end = timing.end;
       time.was_preempted = timing.was_preempted;
     }
-    if (task.op == CommOp::AllGather) {
+    if (gathers) {
       check_marks(all);
     }
     return times;
   }
 
  private:
+  // All ranks need the same at the same time: none is made for tasks that do without.
+  const Tensor& memory_of(CommMemory memory) {
+    if (memory == CommMemory::Allocated) {
+      return allocated_;
+    }
+    if (!plain_.defined()) {
+      plain_ = Tensor::full({allocated_.numel()}, 1);
+    }
+    return plain_;
+  }
+
   void meet() { issue(comm::barrier()); }
   void issue(const comm::Operation& operation) { world_.group().issue(operation).wait(); }
 
@@ -121,6 +140,9 @@ class CommRank {
           meet();
         }
         return;
+      case CommOp::LibraryAllGather:
+        check(library_ != nullptr, "bench comm: these ranks are not on gloo");
+        return library_->all_gather(all);
     }
   }
 
@@ -160,6 +182,7 @@ class CommRank {
   }
 
   comm::World& world_;
+  LibraryGather* library_;
   Launch launch_;
   Tensor allocated_;
   Tensor plain_;
@@ -167,14 +190,34 @@ class CommRank {
   Tensor floor_to_;
 };
 
-void serve(comm::World& world, const CommRankOptions& options) {
-  CommRank rank(world, options.max_nbytes);
+void serve(comm::World& world, LibraryGather* library, const CommRankOptions& options) {
+  CommRank rank(world, library, options.max_nbytes);
   for (CommTask task; receive_all(options.socket, &task, sizeof(task));) {
     const std::vector<CommTimes> times = rank.run(task);
     if (!send_all(options.socket, times.data(), times.size() * sizeof(CommTimes))) {
       return;
     }
   }
+}
+
+void serve_on(comm::Links links, LibraryGather* library, const CommRankOptions& options) {
+  comm::World world(std::move(links), {});
+  try {
+    serve(world, library, options);
+  } catch (const std::exception& error) {
+    world.fail(error.what());
+    throw;
+  }
+}
+
+comm::store::Secret ask_for_token(int socket) {
+  // While ranks meet they do not look at their socket, whose end would tell them.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const char ready = 0;
+  std::array<char, comm::store::Secret::kBytes> bytes{};
+  check<IoError>(send_all(socket, &ready, 1) && receive_all(socket, bytes.data(), bytes.size()),
+                 "bench comm: a rank is given no token of the store");
+  return comm::store::Secret::from_bytes({bytes.data(), bytes.size()});
 }
 
 }  // namespace
@@ -191,6 +234,8 @@ std::string_view name_of(CommOp op) {
       return "broadcast";
     case CommOp::Barrier:
       return "barrier";
+    case CommOp::LibraryAllGather:
+      return "library_all_gather";
   }
   fail("name_of: {} is no CommOp", static_cast<int>(op));
 }
@@ -207,15 +252,21 @@ void serve_comm_rank(const CommRankOptions& options) {
   if (options.core >= 0) {
     stay_on(options.core);
   }
-  comm::World world(comm::connect_shm(std::make_shared<const comm::Segment>(options.segment),
-                                      options.rank, options.spins),
-                    {});
-  try {
-    serve(world, options);
-  } catch (const std::exception& error) {
-    world.fail(error.what());
-    throw;
+  if (options.segment >= 0) {
+    serve_on(comm::connect_shm(std::make_shared<const comm::Segment>(options.segment), options.rank,
+                               options.spins),
+             nullptr, options);
+    return;
   }
+  const auto store = join_comm_store(options.store, ask_for_token(options.socket), options.rank,
+                                     options.num_ranks);
+  const comm::Network network{.address = {.host = "127.0.0.1", .interface = {}},
+                              .rendezvous = comm::store_rendezvous(*store, kPatience),
+                              .timeout = kPatience};
+  LibraryGather library(network, options.rank, options.num_ranks);
+  comm::Links links = comm::connect_gloo(network, options.rank, options.num_ranks);
+  store->close(kPatience);
+  serve_on(std::move(links), &library, options);
 }
 
 bool send_all(int socket, const void* data, std::size_t nbytes) {

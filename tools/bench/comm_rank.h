@@ -1,13 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 // What the ranks of `bench comm` are asked to do, and what one of them does.
 namespace fsdptrain::tools {
 
-enum class CommOp : std::uint8_t { AllGather, ReduceScatter, AllReduce, Broadcast, Barrier };
+enum class CommOp : std::uint8_t {
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Barrier,
+  // gloo's own; of ranks on gloo alone.
+  LibraryAllGather,
+};
 std::string_view name_of(CommOp op);
 
 enum class CommMemory : std::uint8_t {
@@ -48,8 +57,12 @@ inline constexpr int kBarriers = 100;
 
 struct CommRankOptions {
   int rank = 0;
-  // comm::Segment::create()'s.
+  int num_ranks = 1;
+  // comm::Segment::create()'s; -1 for ranks that reach each other by gloo over loopback.
   int segment = -1;
+  // Of the CommStore where those find each other. They send a byte on `socket`, and its token comes
+  // first.
+  std::string store = {};
   // Where tasks arrive and times go: both ends are stream sockets.
   int socket = -1;
   // The processor that the rank stays on; -1 for any.

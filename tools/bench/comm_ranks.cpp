@@ -14,6 +14,7 @@
 
 #include "comm/shm/segment.h"
 #include "runtime/base/error.h"
+#include "tools/bench/comm_store.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -29,23 +30,55 @@ CommTimes span_both(const CommTimes& a, const CommTimes& b) {
 
 }  // namespace
 
-CommRanks::CommRanks(int num_ranks, const std::vector<int>& cores, std::int64_t max_nbytes)
+CommRanks::CommRanks(CommBackend backend, int num_ranks, const std::vector<int>& cores,
+                     std::int64_t max_nbytes)
     : num_ranks_(num_ranks) {
-  const int segment = comm::Segment::create({num_ranks, comm_arena_bytes(num_ranks, max_nbytes)});
   try {
-    for (int rank = 0; rank < num_ranks; ++rank) {
+    if (backend == CommBackend::Shm) {
+      start_in_shared_memory(cores, max_nbytes);
+    } else {
+      start_on_gloo(max_nbytes);
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+void CommRanks::start_in_shared_memory(const std::vector<int>& cores, std::int64_t max_nbytes) {
+  const int segment = comm::Segment::create({num_ranks_, comm_arena_bytes(num_ranks_, max_nbytes)});
+  try {
+    for (int rank = 0; rank < num_ranks_; ++rank) {
       start({.rank = rank,
+             .num_ranks = num_ranks_,
              .segment = segment,
              .core = cores[static_cast<std::size_t>(rank) % cores.size()],
-             .spins = static_cast<std::size_t>(num_ranks) <= cores.size(),
+             .spins = static_cast<std::size_t>(num_ranks_) <= cores.size(),
              .max_nbytes = max_nbytes});
     }
   } catch (...) {
     ::close(segment);
-    stop();
     throw;
   }
   ::close(segment);
+}
+
+void CommRanks::start_on_gloo(std::int64_t max_nbytes) {
+  const CommStore store(num_ranks_);
+  const std::string_view token = store.token().bytes();
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    start(
+        {.rank = rank, .num_ranks = num_ranks_, .store = store.socket(), .max_nbytes = max_nbytes});
+  }
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+    const int socket = processes_[rank].socket;
+    char ready = 0;
+    if (!receive_all(socket, &ready, 1) || !send_all(socket, token.data(), token.size())) {
+      fail_ended(rank);
+    }
+  }
+  // They need the store until all have met.
+  run({.op = CommOp::Barrier});
 }
 
 CommRanks::~CommRanks() {
@@ -63,10 +96,14 @@ void CommRanks::start(const CommRankOptions& options) {
                                      "bench",
                                      "comm-rank",
                                      fmt::format("--rank={}", options.rank),
+                                     fmt::format("--ranks={}", options.num_ranks),
                                      fmt::format("--segment={}", options.segment),
                                      fmt::format("--core={}", options.core),
                                      fmt::format("--spins={}", options.spins),
                                      fmt::format("--bytes={}", options.max_nbytes)};
+  if (!options.store.empty()) {
+    arguments.push_back("--store=" + options.store);
+  }
   std::vector<char*> argv;
   for (std::string& argument : arguments) {
     argv.push_back(argument.data());

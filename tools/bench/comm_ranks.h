@@ -8,12 +8,22 @@
 
 namespace fsdptrain::tools {
 
-// Ranks of one host that are processes of this program, each on shared memory made here. Between
-// tasks they sleep. Those that still run when this ends are killed.
+// How ranks reach each other.
+enum class CommBackend : std::uint8_t {
+  // Memory made here.
+  Shm,
+  // gloo over loopback.
+  Gloo,
+};
+
+// Ranks of one host that are processes of this program. Between tasks they sleep. Those that still
+// run when this ends are killed.
 class CommRanks {
  public:
-  // Rank r stays on cores[r % cores.size()], and spins if that has no other rank.
-  CommRanks(int num_ranks, const std::vector<int>& cores, std::int64_t max_nbytes);
+  // In shared memory rank r stays on cores[r % cores.size()], and spins if that has no other rank;
+  // ranks on gloo, with their threads, run anywhere.
+  CommRanks(CommBackend backend, int num_ranks, const std::vector<int>& cores,
+            std::int64_t max_nbytes);
   CommRanks(const CommRanks&) = delete;
   CommRanks& operator=(const CommRanks&) = delete;
   ~CommRanks();
@@ -31,6 +41,8 @@ class CommRanks {
     int socket = -1;
   };
 
+  void start_in_shared_memory(const std::vector<int>& cores, std::int64_t max_nbytes);
+  void start_on_gloo(std::int64_t max_nbytes);
   void start(const CommRankOptions& options);
   void stop() noexcept;
   // The socket of that rank ended.

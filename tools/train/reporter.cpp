@@ -95,7 +95,10 @@ void Reporter::step(const Step& step) {
          {"utilization", step.utilization},
          {"memory_live_bytes", step.memory_live},
          {"memory_peak_bytes", step.memory_peak},
-         {"seconds", step.seconds}});
+         {"seconds", step.seconds},
+         {"wait_seconds", step.waits.wait_seconds},
+         {"waited_for_seconds", step.waits.waited_for_seconds},
+         {"straggler", step.waits.straggler ? Json(*step.waits.straggler) : Json()}});
 }
 
 void Reporter::validation(std::int64_t step, double loss) {

@@ -8,6 +8,7 @@
 
 #include "tools/progress.h"
 #include "tools/train/json_lines.h"
+#include "tools/train/rank_waits.h"
 #include "tools/train/run_folder.h"
 
 namespace fsdptrain::tools {
@@ -39,6 +40,7 @@ class Reporter {
     std::int64_t memory_peak = 0;
     double seconds = 0;
     double seconds_left = 0;
+    WaitSummary waits = {};
   };
   struct Sample {
     std::int64_t step = 0;

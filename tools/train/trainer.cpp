@@ -29,6 +29,7 @@
 #include "tools/train/from_config.h"
 #include "tools/train/non_finite.h"
 #include "tools/train/non_finite_policy.h"
+#include "tools/train/rank_waits.h"
 #include "tools/train/reporter.h"
 #include "tools/train/run_record.h"
 #include "tools/train/samples.h"
@@ -110,6 +111,8 @@ class Trainer {
     std::int64_t steps = 0;
   };
 
+  void begin_interval();
+
   // The rest of what can be refused, the initial weights and the average.
   void check_input();
   // The run's folder and record.
@@ -153,6 +156,7 @@ class Trainer {
   Reporter reporter_;
   Stopwatch stopwatch_;
   Interval interval_;
+  RankWaits waits_;
   std::int64_t steps_done_ = 0;
   // Whether write_weights() has begun.
   bool weights_tried_ = false;
@@ -178,7 +182,8 @@ Trainer::Trainer(const Config& config, const StopSignals& signals, comm::World& 
       data_parallel_(step_, parameters_, world),
       non_finite_(config.train),
       flops_per_token_(flops_per_token(config)),
-      measured_rate_(account == nullptr ? 0 : measure_rate(world.size())) {
+      measured_rate_(account == nullptr ? 0 : measure_rate(world.size())),
+      waits_(world) {
   check_input();
   // No rank refuses the input.
   world_.control().issue(comm::barrier()).wait();
@@ -217,6 +222,11 @@ void Trainer::open_account(RunFolder::Existing existing) {
                                      .steps = config_.train.steps,
                                      .samples = !config_.eval.prompts.empty()});
   account_->folder->write_config(config_);
+}
+
+void Trainer::begin_interval() {
+  interval_ = {};
+  waits_.restart();
 }
 
 void Trainer::run() {
@@ -268,7 +278,7 @@ void Trainer::train_all() {
                   "{:.4g} MFLOP: {}",
                   measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
   stopwatch_ = {};
-  interval_ = {};
+  begin_interval();
   if (account_ != nullptr) {
     account_->stopwatch = stopwatch_;
   }
@@ -343,14 +353,15 @@ void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr
                   .memory_peak = memory_peak,
                   .seconds = elapsed,
                   .seconds_left = elapsed / static_cast<double>(step + 1) *
-                                  static_cast<double>(config_.train.steps - step - 1)});
-  interval_ = {};
+                                  static_cast<double>(config_.train.steps - step - 1),
+                  .waits = waits_.summary()});
+  begin_interval();
 }
 
 void Trainer::validate(std::int64_t step) {
   validation_loss(step);
   write_samples(step);
-  interval_ = {};
+  begin_interval();
 }
 
 void Trainer::validation_loss(std::int64_t step) {

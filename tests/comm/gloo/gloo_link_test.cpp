@@ -1,7 +1,9 @@
 #include "comm/gloo/gloo_link.h"
 
+#include <atomic>
 #include <chrono>
 #include <exception>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -50,9 +52,21 @@ Tensor zeros(std::int64_t numel) {
   return Tensor::zeros({numel});
 }
 
+// How far rank 0 has come, for its peer to wait for.
+struct Stages {
+  std::atomic<bool> is_connected = false;
+  std::atomic<bool> is_done = false;
+};
+
+void reach(std::atomic<bool>& stage) {
+  stage = true;
+  stage.notify_all();
+}
+
 // Runs `peer` on the bare connections of rank 1, beside rank 0 with the link of a world of two.
-void with_bare_peer(const std::function<void(Mesh&)>& peer,
+void with_bare_peer(const std::function<void(Mesh&, const Stages&)>& peer,
                     const std::function<void(GlooLink&)>& body) {
+  Stages stages;
   const Network network = testing::loopback();
   const auto connect = [&](int rank) {
     return std::make_unique<Mesh>(make_device(network.address), network.rendezvous,
@@ -60,10 +74,20 @@ void with_bare_peer(const std::function<void(Mesh&)>& peer,
   };
   const std::jthread other([&] {
     const auto mesh = connect(1);
-    peer(*mesh);
+    peer(*mesh, stages);
   });
+  struct Ending {
+    Stages& stages;
+    ~Ending() {
+      reach(stages.is_connected);
+      reach(stages.is_done);
+    }
+  } const ending{stages};
   GlooLink link(connect(0));
+  reach(stages.is_connected);
   body(link);
+  // Before the link waits for the peer's goodbye.
+  reach(stages.is_done);
 }
 
 // As a rank that waits for its peers would.
@@ -223,14 +247,20 @@ TEST_SUITE("comm/gloo_link") {
   }
 
   TEST_CASE("a timeout names the rank that has not arrived, and where it is") {
+    std::latch timed_out(2);
     const auto errors = try_on_gloo(
         3,
-        [](World& world) {
+        [&](World& world) {
           if (world.rank() == 1) {
-            std::this_thread::sleep_for(1s);
+            timed_out.wait();
             return;
           }
-          world.group().issue(all_reduce(zeros(10))).wait();
+          try {
+            world.group().issue(all_reduce(zeros(10))).wait();
+          } catch (const CommError&) {
+            timed_out.count_down();
+            throw;
+          }
         },
         300ms);
     std::string all;
@@ -251,7 +281,7 @@ TEST_SUITE("comm/gloo_link") {
 
   TEST_CASE("a connection that ends without a word is a dead rank") {
     // Not while it connects: gloo itself ends the program there.
-    with_bare_peer([](Mesh&) { std::this_thread::sleep_for(50ms); },
+    with_bare_peer([](Mesh&, const Stages& stages) { stages.is_connected.wait(false); },
                    [](GlooLink& link) {
                      const Deadline deadline(monotonic_clock(), 10s);
                      while (link.presence(1) == Presence::Here && !deadline.passed()) {
@@ -267,10 +297,10 @@ TEST_SUITE("comm/gloo_link") {
     const auto refusal = [](const Message& message) {
       std::string text;
       with_bare_peer(
-          [&](Mesh& mesh) {
+          [&](Mesh& mesh, const Stages& stages) {
             Region region(mesh, std::as_bytes(std::span(&message, 1)));
             region.send(0, 0, 0, sizeof(Message));
-            std::this_thread::sleep_for(300ms);
+            stages.is_done.wait(false);
           },
           [&](GlooLink& link) {
             try {
@@ -303,6 +333,22 @@ TEST_SUITE("comm/gloo_link") {
     network.timeout = 100ms;
     CHECK_THROWS_WITH_AS(connect_gloo(network, 0, 2),
                          doctest::Contains("rank 0 waits for rank 1, which has not come"),
+                         TimeoutError);
+  }
+
+  TEST_CASE("no rank goes on before all are connected") {
+    Network network = testing::loopback();
+    Network other_network = network;
+    other_network.rendezvous.set = [set = network.rendezvous.set](const std::string& key,
+                                                                  const std::string& value) {
+      if (!key.ends_with("connected")) {
+        set(key, value);
+      }
+    };
+    const std::jthread other([&] { const Links links = connect_gloo(other_network, 1, 2); });
+    network.timeout = 1s;
+    CHECK_THROWS_WITH_AS(connect_gloo(network, 0, 2),
+                         doctest::Contains("rank 0 waits for rank 1, which has not connected"),
                          TimeoutError);
   }
 

@@ -10,16 +10,17 @@
 #include "comm/store/server.h"
 #include "comm/store/session.h"
 #include "tests/support/sim_network.h"
+#include "tests/support/store_token.h"
 
 // A server and its clients as state machines, without any network in between.
 namespace fsdptrain::testing {
 
 inline comm::store::Secret job_token() {
-  return comm::store::Secret::from_bytes("the token of the job, 32 bytes!!");
+  return comm::store::Secret::from_bytes(kStoreToken);
 }
 
 inline comm::store::Identity identity_of(int rank, int world_size = 4) {
-  return {.job_id = "job", .rank = rank, .world_size = world_size};
+  return {.job_id = std::string(kStoreJob), .rank = rank, .world_size = world_size};
 }
 
 class StoreJob {
