@@ -36,19 +36,30 @@ inline void expect_no_reports(Session& session) {
   CHECK_MESSAGE(text.empty(), text);
 }
 
-// There are reports, all of this kind, and one of them has all of these texts in its description.
-inline void expect_reported(Session& session, ReportKind kind,
-                            const std::vector<std::string_view>& texts = {}) {
-  const std::vector<Report> reports = session.reports();
-  const std::string all = describe_all(reports);
-  INFO(all);
-  CHECK_FALSE(reports.empty());
-  CHECK(std::ranges::all_of(reports, [&](const Report& report) { return report.kind == kind; }));
-  CHECK(std::ranges::any_of(reports, [&](const Report& report) {
+inline bool any_has(const std::vector<Report>& reports,
+                    const std::vector<std::string_view>& texts) {
+  return std::ranges::any_of(reports, [&](const Report& report) {
     const std::string text = describe(report);
     return std::ranges::all_of(
         texts, [&](std::string_view part) { return text.find(part) != std::string::npos; });
-  }));
+  });
+}
+
+// The description of one report has all these texts; others may follow from the same mistake.
+inline void expect_among_reports(Session& session, const std::vector<std::string_view>& texts) {
+  const std::vector<Report> reports = session.reports();
+  INFO(describe_all(reports));
+  CHECK(any_has(reports, texts));
+}
+
+// There are reports, all of this kind, and the description of one has all these texts.
+inline void expect_reported(Session& session, ReportKind kind,
+                            const std::vector<std::string_view>& texts = {}) {
+  const std::vector<Report> reports = session.reports();
+  INFO(describe_all(reports));
+  CHECK_FALSE(reports.empty());
+  CHECK(std::ranges::all_of(reports, [&](const Report& report) { return report.kind == kind; }));
+  CHECK(any_has(reports, texts));
 }
 
 }  // namespace fsdptrain::fakecuda

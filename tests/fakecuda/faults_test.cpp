@@ -122,8 +122,9 @@ TEST_SUITE("fakecuda/faults") {
         CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
         CHECK(cudaFree(x) == cudaErrorIllegalAddress);
         CHECK(enqueue(stream, {.name = "later"}) == cudaErrorIllegalAddress);
-        succeed(cudaSetDevice(1));
         void* memory = nullptr;
+        CHECK(cudaMalloc(&memory, 16) == cudaErrorIllegalAddress);
+        succeed(cudaSetDevice(1));
         succeed(cudaMalloc(&memory, 16));
         succeed(cudaFree(memory));
         session.finish();

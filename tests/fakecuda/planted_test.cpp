@@ -83,17 +83,6 @@ struct Step {
   int* y = things.device<int>(kNumel);
 };
 
-// One report has all these texts; others may follow from the same mistake.
-void expect_among_reports(Session& session, std::vector<std::string_view> texts) {
-  const std::vector<Report> reports = session.reports();
-  INFO(describe_all(reports));
-  CHECK(std::ranges::any_of(reports, [&](const Report& report) {
-    const std::string text = describe(report);
-    return std::ranges::all_of(
-        texts, [&](std::string_view part) { return text.find(part) != std::string::npos; });
-  }));
-}
-
 void expect_planted(const Plan& plan, const std::vector<std::string_view>& texts) {
   in_all_orders([&](std::uint64_t seed) {
     Step step(seed);

@@ -18,6 +18,8 @@ int main(int argc, char** argv) {
     std::fputs("usage: planted_threads MISTAKE\n", stderr);
     return 2;
   }
+  doctest::Context context;
+  context.setAsDefaultForAssertsOutOfTestCases();
   // The clocks' own reports are no subject here.
   Session session({.mode = Mode::Threads, .num_devices = 2, .unseen = [](const std::string&) {}});
   TwoRanks(mistake->second).run(session);

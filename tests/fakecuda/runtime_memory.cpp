@@ -100,7 +100,6 @@ cudaError_t cudaFree(void* pointer) {
       return cudaErrorInvalidValue;
     }
     const Clock known = call.host.clock;
-    machine.check_free(*allocation, known, call);
     // It may wait for the whole device.
     const cudaError_t result = machine.synchronize_device(call, allocation->device);
     machine.check_free(*allocation, known, call);

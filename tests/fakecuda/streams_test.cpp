@@ -72,6 +72,23 @@ TEST_SUITE("fakecuda/streams") {
     CHECK(orders.size() >= 5);
   }
 
+  TEST_CASE("random orders choose among all streams") {
+    std::set<std::string> orders;
+    for (std::uint64_t seed = 3; seed < 43; ++seed) {
+      Session session(checked({.seed = seed}));
+      Things things;
+      std::string order;
+      for (const char letter : {'a', 'b', 'c', 'd'}) {
+        succeed(enqueue(things.stream(),
+                        {.name = "letter", .run = [&order, letter] { order += letter; }}));
+      }
+      things.destroy();
+      orders.insert(order);
+    }
+    // Of 24.
+    CHECK(orders.size() >= 12);
+  }
+
   TEST_CASE("a lazy order runs only what is waited for") {
     Two two({.seed = 2});
     std::string order;
