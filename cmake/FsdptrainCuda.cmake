@@ -4,19 +4,38 @@
 #   none  every entry raises DeviceError
 #   real  compiled by nvcc and against the CUDA runtime; with FSDPTRAIN_CUDA only
 #   fake  the same kernels as C++, run on the CPU under checks; for tests
+file(GLOB FSDPTRAIN_CUDA_ROOTS /usr/local/cuda*/include)
+find_package(CUDAToolkit QUIET)
+# Host code of CUDA is compiled against NVIDIA's headers alone, where they are found.
+find_path(FSDPTRAIN_CUDA_INCLUDE cuda_runtime_api.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_PATH ENV CUDA_HOME ${FSDPTRAIN_CUDA_ROOTS}
+  PATH_SUFFIXES include)
+find_path(FSDPTRAIN_NCCL_INCLUDE nccl.h
+  HINTS ENV NCCL_HOME ${FSDPTRAIN_CUDA_INCLUDE} PATH_SUFFIXES include)
+
 add_library(fsdptrain_cuda_none INTERFACE)
 add_library(fsdptrain_cuda_fake INTERFACE)
 set(FSDPTRAIN_CUDA_SET none)
 if(FSDPTRAIN_CUDA)
   add_library(fsdptrain_cuda_real INTERFACE)
-  target_link_libraries(fsdptrain_cuda_real INTERFACE CUDA::cudart)
+  find_library(FSDPTRAIN_NCCL_LIBRARY nccl
+    HINTS ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  if(NOT FSDPTRAIN_NCCL_INCLUDE OR NOT FSDPTRAIN_NCCL_LIBRARY)
+    message(FATAL_ERROR "FSDPTRAIN_CUDA needs NCCL 2.28: nccl.h and libnccl were not found; set "
+                        "NCCL_HOME in the environment")
+  endif()
+  target_link_libraries(fsdptrain_cuda_real INTERFACE CUDA::cudart ${FSDPTRAIN_NCCL_LIBRARY})
   set(FSDPTRAIN_CUDA_SET real)
 endif()
 
-# fsdptrain_cuda_objects(<set> <object library>...) adds objects to a set.
+# fsdptrain_cuda_objects(<set> <object library>...) adds objects to a set, and the libraries that
+# they need.
 function(fsdptrain_cuda_objects set)
   foreach(library IN LISTS ARGN)
     target_sources(fsdptrain_cuda_${set} INTERFACE $<TARGET_OBJECTS:${library}>)
+    get_target_property(needed ${library} LINK_LIBRARIES)
+    list(FILTER needed INCLUDE REGEX "^fsdptrain::")
+    target_link_libraries(fsdptrain_cuda_${set} INTERFACE ${needed})
   endforeach()
 endfunction()
 

@@ -43,11 +43,12 @@ Needs needs_of(const Operation& operation, int rank) {
   return {};
 }
 
-void check_tensor(std::string_view op, std::string_view which, const Tensor& tensor) {
+void check_tensor(std::string_view op, std::string_view which, const Tensor& tensor,
+                  Device device) {
   check<StorageError>(tensor.defined(), "{}: {} is undefined on this rank", op, which);
-  check<DeviceError>(tensor.device().type == DeviceType::Cpu,
-                     "{}: {} must be on the CPU, where this group moves bytes, got {}", op, which,
-                     tensor.device());
+  check<DeviceError>(tensor.device() == device,
+                     "{}: {} must be on {}, where this group moves bytes, got {}", op, which,
+                     device, tensor.device());
   check<ShapeError>(tensor.is_contiguous(), "{}: {} must be contiguous, got strides {} of {}", op,
                     which, tensor.strides(), tensor.shape());
 }
@@ -83,11 +84,21 @@ void check_parts(std::string_view op, const Tensor& whole, const Tensor& part, c
                     op, mine, part.numel());
 }
 
+// Where a contiguous tensor lies, on any device.
+struct Place {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+};
+
+Place place_of(const Tensor& tensor) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.view().data);
+  return {begin, begin + static_cast<std::uintptr_t>(tensor.numel()) * size_of(tensor.dtype())};
+}
+
 bool overlap(const Tensor& a, const Tensor& b) {
-  const auto x = a.bytes();
-  const auto y = b.bytes();
-  return !x.empty() && !y.empty() && x.data() < y.data() + y.size() &&
-         y.data() < x.data() + x.size();
+  const Place x = place_of(a);
+  const Place y = place_of(b);
+  return x.begin < x.end && y.begin < y.end && x.begin < y.end && y.begin < x.end;
 }
 
 // `part` lies apart from `whole`, or exactly at its place in it.
@@ -99,9 +110,9 @@ void check_place(std::string_view op, const Tensor& whole, const Tensor& part, c
   const std::int64_t begin =
       counts.empty() ? part.numel() * rank
                      : std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
-  const std::byte* place =
-      whole.bytes().data() + static_cast<std::size_t>(begin) * size_of(whole.dtype());
-  check<MisuseError>(part.bytes().data() == place,
+  const std::uintptr_t place =
+      place_of(whole).begin + static_cast<std::uintptr_t>(begin) * size_of(whole.dtype());
+  check<MisuseError>(place_of(part).begin == place,
                      "{}: the part of this rank overlaps the whole, but not at element {} where "
                      "it belongs",
                      op, begin);
@@ -214,17 +225,17 @@ Operation barrier(const Tag& tag) {
   return {.op = Op::Barrier, .tag = tag};
 }
 
-void check_operation(const Operation& operation, const Member& member) {
+void check_operation(const Operation& operation, const Member& member, Device device) {
   const std::string_view op = name_of(operation.op);
   check_root(operation, member);
   const Needs needs = needs_of(operation, member.rank);
   const Tensor& input = operation.input;
   const Tensor& output = operation.output;
   if (needs.input) {
-    check_tensor(op, "the input", input);
+    check_tensor(op, "the input", input, device);
   }
   if (needs.output) {
-    check_tensor(op, "the output", output);
+    check_tensor(op, "the output", output, device);
   }
   if (needs.input && needs.output) {
     check<DTypeError>(input.dtype() == output.dtype(),

@@ -66,7 +66,8 @@ struct Member {
 };
 
 // Shapes, dtypes, devices, roots and overlaps, as far as one rank can see them: ShapeError,
-// DTypeError, DeviceError, MisuseError naming the operation and the values.
-void check_operation(const Operation& operation, const Member& member);
+// DTypeError, DeviceError, MisuseError naming the operation and the values. `device` is where the
+// group moves bytes.
+void check_operation(const Operation& operation, const Member& member, Device device);
 
 }  // namespace fsdptrain::comm

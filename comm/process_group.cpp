@@ -7,30 +7,16 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/fnv.h"
 
 namespace fsdptrain::comm {
 namespace {
-
-// FNV-1a: it tells apart, it does not protect.
-class Hash {
- public:
-  void add(std::uint64_t value) {
-    for (int i = 0; i < 8; ++i) {
-      add_byte(static_cast<std::uint8_t>(value >> (8 * i)));
-    }
-  }
-  void add_byte(std::uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3ull; }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325ull;
-};
 
 std::uint64_t hash_of(const Counts& counts) {
   if (counts.empty()) {
     return 0;
   }
-  Hash hash;
+  Fnv hash;
   for (const std::int64_t count : counts) {
     hash.add(static_cast<std::uint64_t>(count));
   }
@@ -80,20 +66,18 @@ Frame frame_of(const Operation& operation) {
 
 std::uint64_t group_hash(const std::string& name, const std::vector<int>& ranks,
                          std::uint64_t generation) {
-  Hash hash;
+  Fnv hash;
   hash.add(generation);
   hash.add(ranks.size());
   for (const int rank : ranks) {
     hash.add(static_cast<std::uint64_t>(rank));
   }
-  for (const char c : name) {
-    hash.add_byte(static_cast<std::uint8_t>(c));
-  }
+  hash.add(name);
   return hash.value();
 }
 
-ProcessGroup::ProcessGroup(Channel& channel, Members members, Options options)
-    : channel_(channel),
+ProcessGroup::ProcessGroup(Carrier& carrier, Members members, Options options)
+    : carrier_(carrier),
       members_(std::make_shared<const Members>(std::move(members))),
       options_(std::move(options)),
       hash_(group_hash(options_.name, members_->ranks, options_.generation)) {
@@ -101,7 +85,7 @@ ProcessGroup::ProcessGroup(Channel& channel, Members members, Options options)
   issue_all({{.op = Op::CreateGroup}}, options_.timeout, SourceLocation::current()).wait();
 }
 
-Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) {
+Call ProcessGroup::make_call(Operation operation, SourceLocation where) {
   Frame frame = frame_of(operation);
   const bool is_pair = is_pairwise(operation.op);
   if (operation.root >= 0 && !is_pair) {
@@ -112,13 +96,7 @@ Exchange ProcessGroup::make_exchange(Operation operation, SourceLocation where) 
   // Only some members take part in a send.
   frame.group_sequence = is_pair ? 0 : sequence_++;
   copy_text(note_of(operation, where), frame.note);
-  std::vector<Meeting> meetings;
-  for (int index = 0; index < size(); ++index) {
-    if (index != rank() && (!is_pair || index == operation.root)) {
-      meetings.push_back(channel_.meet(members_->ranks[static_cast<std::size_t>(index)]));
-    }
-  }
-  return {channel_.link(), members_, std::move(operation), frame, std::move(meetings)};
+  return {members_, std::move(operation), frame};
 }
 
 std::string ProcessGroup::note_of(const Operation& operation, SourceLocation where) const {
@@ -139,31 +117,36 @@ std::string ProcessGroup::note_of(const Operation& operation, SourceLocation whe
 
 Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds timeout,
                              SourceLocation where) {
-  channel_.check_usable();
+  carrier_.check_usable();
   // Before any of them is numbered: peers count the same.
   check<MisuseError>(operations.size() <= Link::kMaxOpen,
-                     "rank {}: a batch has at most {} operations, got {}", channel_.link().rank(),
+                     "rank {}: a batch has at most {} operations, got {}", carrier_.rank(),
                      Link::kMaxOpen, operations.size());
   for (const Operation& operation : operations) {
-    check_operation(operation, members_->member());
+    check_operation(operation, members_->member(), carrier_.device());
   }
   // Of two opposite transfers between a pair, both sides number the one from the lower rank first.
   std::ranges::stable_sort(operations, {}, [this](const Operation& operation) {
     return is_pairwise(operation.op) && (operation.op == Op::Recv) == (rank() < operation.root) ? 1
                                                                                                 : 0;
   });
-  std::vector<Exchange> exchanges;
-  exchanges.reserve(operations.size());
+  std::vector<Call> calls;
+  calls.reserve(operations.size());
   for (Operation& operation : operations) {
-    exchanges.push_back(make_exchange(std::move(operation), where));
+    calls.push_back(make_call(std::move(operation), where));
   }
-  return channel_.issue(std::move(exchanges), timeout);
+  return carrier_.issue(std::move(calls), timeout);
 }
 
 Work ProcessGroup::issue(const Operation& operation, SourceLocation where) {
   // All ranks of the group come to a collective, two of them to a send.
   if (options_.checks && operation.op != Op::Barrier && !is_pairwise(operation.op)) {
-    issue_all({barrier(operation.tag)}, options_.timeout, where).wait();
+    carrier_.check_usable();
+    check_operation(operation, members_->member(), carrier_.device());
+    Call call = make_call(operation, where);
+    // They compare what they are about to do, and move nothing.
+    call.operation = barrier(operation.tag);
+    carrier_.meet(std::move(call), options_.timeout);
   }
   return issue_all({operation}, options_.timeout, where);
 }
@@ -174,17 +157,26 @@ Work ProcessGroup::batch(std::vector<Operation> operations, SourceLocation where
 }
 
 void ProcessGroup::monitored_barrier(Nanoseconds timeout, SourceLocation where) {
-  issue_all({barrier()}, timeout, where).wait();
+  carrier_.check_usable();
+  carrier_.meet(make_call(barrier(), where), timeout);
 }
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) const {
+  return allocate(shape, dtype, false);
+}
+
+Tensor ProcessGroup::allocate_symmetric(const Shape& shape, DType dtype) const {
+  return allocate(shape, dtype, true);
+}
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, bool is_symmetric) const {
   const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-  return Tensor::over(channel_.link().allocate(nbytes), dtype, shape, Strides::contiguous(shape),
-                      0);
+  return Tensor::over(carrier_.allocate(hash_, nbytes, is_symmetric), dtype, shape,
+                      Strides::contiguous(shape), 0);
 }
 
 void ProcessGroup::abort(std::string_view reason) const noexcept {
-  channel_.abort(reason);
+  carrier_.abort(reason);
 }
 
 }  // namespace fsdptrain::comm

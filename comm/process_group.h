@@ -6,9 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/collective/channel.h"
-#include "comm/operation.h"
-#include "comm/work.h"
+#include "comm/carrier.h"
+#include "comm/link/link.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
@@ -16,11 +15,16 @@ namespace fsdptrain::comm {
 // A fixed set of ranks that run the same collectives in the same order. Made by World, which it
 // does not outlive; used by the one thread that issues operations.
 //
-// A call posts an operation and Work::wait() carries it out; with more than Link::kMaxOpen that are
-// open, and in checking mode, a call waits for those before it. The tensors of a call are on the
-// CPU and contiguous; nobody touches them until then. Sums run over the binary tree of the ranks'
-// index in the group that splits at the largest power of two below their number, in float32
-// (float64 for float64), and are rounded once.
+// On the CPU a call posts an operation and Work::wait() carries it out; with more than
+// Link::kMaxOpen that are open, and in checking mode, a call waits for those before it. Sums run
+// over the binary tree of the ranks' index in the group that splits at the largest power of two
+// below their number, in float32 (float64 for float64), and are rounded once.
+//
+// On CUDA a call launches the operation behind what the current stream has now, and Work::wait()
+// puts what follows on the then current stream behind it. Sums are those of NCCL.
+//
+// The tensors of a call are on the group's device and contiguous; nobody touches them before the
+// wait.
 //
 // Errors, beside those of check_operation(): MismatchError where ranks do not call the same,
 // PeerError where another rank failed or left, TimeoutError after `timeout` of waiting. After each
@@ -37,7 +41,7 @@ class ProcessGroup {
   };
 
   // By World only: `members` have agreed on name and ranks.
-  ProcessGroup(Channel& channel, Members members, Options options);
+  ProcessGroup(Carrier& carrier, Members members, Options options);
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
   ~ProcessGroup() = default;
@@ -58,19 +62,26 @@ class ProcessGroup {
   // not, on every rank that is.
   void monitored_barrier(Nanoseconds timeout, SourceLocation where = SourceLocation::current());
 
-  // Not initialised, on the CPU, in memory that the backend reads without copying first.
+  // Where the tensors of all operations are.
+  Device device() const { return carrier_.device(); }
+
+  // Not initialised, on the group's device, in memory that the backend reads without copying first.
   Tensor allocate(const Shape& shape, DType dtype) const;
+  // The same at equal places on all ranks, where the backend makes use of that: all ranks of the
+  // group ask for as many bytes, in the same order.
+  Tensor allocate_symmetric(const Shape& shape, DType dtype) const;
 
   // Ends all operations of all ranks of the world with "rank R failed: reason". From any thread.
   void abort(std::string_view reason) const noexcept;
 
  private:
   Work issue_all(std::vector<Operation> operations, Nanoseconds timeout, SourceLocation where);
-  Exchange make_exchange(Operation operation, SourceLocation where);
+  Call make_call(Operation operation, SourceLocation where);
+  Tensor allocate(const Shape& shape, DType dtype, bool is_symmetric) const;
   // What errors say of it beside the frame's own fields.
   std::string note_of(const Operation& operation, SourceLocation where) const;
 
-  Channel& channel_;
+  Carrier& carrier_;
   std::shared_ptr<const Members> members_;
   Options options_;
   std::uint64_t hash_;

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/nccl/connect.h"
 #include "comm/threads/thread_boards.h"
+#include "runtime/base/host_schedule.h"
 #include "runtime/base/processors.h"
 #include "runtime/base/rank_context.h"
 
@@ -40,7 +42,7 @@ std::string describe(const std::exception_ptr& error) {
 // Counts a rank among those that have ended, once.
 class Ending {
  public:
-  explicit Ending(std::latch& ended) : ended_(ended) {}
+  Ending(std::latch& ended, HostSchedule* schedule) : ended_(ended), schedule_(schedule) {}
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
   ~Ending() {
@@ -51,21 +53,30 @@ class Ending {
 
   void wait_for_all() {
     counted_ = true;
-    ended_.arrive_and_wait();
+    ended_.count_down();
+    if (schedule_ != nullptr) {
+      schedule_->wait([this] { return ended_.try_wait(); });
+    } else {
+      ended_.wait();
+    }
   }
 
  private:
   std::latch& ended_;
+  HostSchedule* schedule_;
   bool counted_ = false;
 };
 
 void run_rank(const ThreadRanks& ranks, int rank, RankContext& context, const Connect& connect,
               const std::function<void(World&)>& body, std::latch& ended) {
-  Ending ending(ended);
+  Ending ending(ended, ranks.schedule);
   const ContextGuard guard(context);
   World::Options options = ranks.world;
   if (ranks.delay_seed) {
     options.delay = random_delays(*ranks.delay_seed, rank);
+  }
+  if (options.device.type == DeviceType::Cuda) {
+    options.device.index += rank;
   }
   World world(connect(rank), std::move(options));
   try {
@@ -77,6 +88,27 @@ void run_rank(const ThreadRanks& ranks, int rank, RankContext& context, const Co
     throw;
   }
 }
+
+// A rank's place in the order of a schedule, if there is one.
+class Turn {
+ public:
+  Turn(HostSchedule* schedule, int rank) : schedule_(schedule), rank_(rank) {
+    if (schedule_ != nullptr) {
+      schedule_->begin(rank_);
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (schedule_ != nullptr) {
+      schedule_->end(rank_);
+    }
+  }
+
+ private:
+  HostSchedule* schedule_;
+  int rank_;
+};
 
 // Whether this is only the echo of what another rank threw.
 bool is_echo(const std::exception_ptr& error) {
@@ -100,7 +132,12 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
   if (!connect) {
     boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
     const bool spins = ranks.num_ranks * ranks.threads_per_rank <= num_processors();
-    connect = [boards, spins](int rank) { return boards->connect(rank, spins); };
+    connect = [boards, spins, schedule = ranks.schedule](int rank) {
+      return boards->connect(rank, spins, schedule);
+    };
+  }
+  if (ranks.world.device.type == DeviceType::Cuda) {
+    nccl::prepare_environment();
   }
   // Before all threads: others would wait for a rank without one.
   std::vector<std::unique_ptr<RankContext>> contexts;
@@ -108,6 +145,9 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
     contexts.push_back(std::make_unique<RankContext>(RankContext::Options{
         .threads = ranks.threads_per_rank,
         .log_prefix = ranks.num_ranks == 1 ? "" : fmt::format("[rank {}] ", rank)}));
+  }
+  for (const std::unique_ptr<RankContext>& context : contexts) {
+    context->schedule = ranks.schedule;
   }
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks.num_ranks));
   std::latch ended(ranks.num_ranks);
@@ -120,6 +160,7 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
       threads.emplace_back([&, rank, all_started] {
         try {
           if (all_started.get()) {
+            const Turn turn(ranks.schedule, rank);
             run_rank(ranks, rank, *contexts[static_cast<std::size_t>(rank)], connect, body, ended);
           }
         } catch (...) {

@@ -9,17 +9,25 @@
 #include "comm/link/links.h"
 #include "comm/world.h"
 
+namespace fsdptrain {
+class HostSchedule;
+}
+
 namespace fsdptrain::comm {
 
 struct ThreadRanks {
   int num_ranks = 1;
   // Compute threads of each rank, itself counted.
   int threads_per_rank = 1;
+  // On CUDA rank r has the r-th device from this one's on.
   World::Options world = {};
   // How they reach each other; by each other's memory if this is empty.
   Connect connect = {};
   // Delays what other ranks can see by random times of up to 200 us, for tests.
   std::optional<std::uint64_t> delay_seed = {};
+  // Runs one of them at a time, if it is not null; for tests, and for ranks that reach each other
+  // by each other's memory.
+  HostSchedule* schedule = nullptr;
 };
 
 // Runs `body` on `num_ranks` ranks that are threads of this process, each with a rank context and

@@ -2,19 +2,14 @@
 
 #include <utility>
 
-#include "comm/collective/channel.h"
 #include "comm/error.h"
 
 namespace fsdptrain::comm {
 
-Work::Work(Channel& channel, std::shared_ptr<Batch> batch)
-    : batch_(std::move(batch)), channel_(&channel) {}
-
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
     drop();
-    batch_ = std::move(other.batch_);
-    channel_ = other.channel_;
+    pending_ = std::move(other.pending_);
     was_waited_for_ = other.was_waited_for_;
   }
   return *this;
@@ -25,16 +20,16 @@ Work::~Work() {
 }
 
 void Work::drop() noexcept {
-  if (batch_ && !was_waited_for_) {
-    channel_->drop(*batch_);
+  if (pending_ && !was_waited_for_) {
+    pending_->drop();
   }
-  batch_.reset();
+  pending_.reset();
 }
 
 void Work::wait() {
-  check<MisuseError>(batch_ != nullptr, "wait: this Work was moved from");
+  check<MisuseError>(pending_ != nullptr, "wait: this Work was moved from");
   if (!was_waited_for_) {
-    channel_->wait(*batch_);
+    pending_->wait();
     was_waited_for_ = true;
   }
 }

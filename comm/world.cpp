@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
@@ -40,24 +41,39 @@ World::World(Links links, Options options, std::optional<FlightMemory> flight)
                          {.rank = links.training->rank(), .world_size = links.training->size()},
                          {.capacity = kOwnFlightCapacity}),
             links.training->clock()),
-      channel_(std::move(links.training), channel_options()),
-      control_channel_(std::move(links.control), channel_options()) {
+      // On CUDA it carries no operation of training.
+      channel_(std::move(links.training),
+               channel_options(options_.device == Device::cpu() ? &ring_ : nullptr)),
+      control_channel_(std::move(links.control), channel_options(&ring_)) {
   const Members all{all_ranks(channel_.link().size()), channel_.link().rank()};
   control_ = make_group(control_channel_, all, "control", options_.timeout, false);
-  group_ = make_group(channel_, all, "world", options_.timeout, options_.checks);
+  if (options_.device != Device::cpu()) {
+    device_carrier_ = nccl::make_carrier({.device = options_.device,
+                                          .streams = options_.streams,
+                                          .channel = &channel_,
+                                          .ring = &ring_,
+                                          .order = &order_,
+                                          .tell_all = [this](std::string_view text) { fail(text); },
+                                          .delay = options_.delay});
+  }
+  group_ = make_group(carrier(), all, "world", options_.timeout, options_.checks);
 }
 
-Channel::Options World::channel_options() {
+Channel::Options World::channel_options(FlightRing* ring) {
   return {.tell_all = [this](std::string_view text) { fail(text); },
-          .ring = &ring_,
+          .ring = ring,
           .delay = options_.delay};
 }
 
-std::unique_ptr<ProcessGroup> World::make_group(Channel& channel, Members members, std::string name,
+Carrier& World::carrier() {
+  return device_carrier_ ? *device_carrier_ : channel_;
+}
+
+std::unique_ptr<ProcessGroup> World::make_group(Carrier& carrier, Members members, std::string name,
                                                 Nanoseconds timeout, bool checks) {
   const std::uint64_t generation = num_made_[group_hash(name, members.ranks, 0)]++;
   return std::make_unique<ProcessGroup>(
-      channel, std::move(members),
+      carrier, std::move(members),
       ProcessGroup::Options{
           .name = std::move(name), .timeout = timeout, .checks = checks, .generation = generation});
 }
@@ -79,7 +95,7 @@ std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::stri
   check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}", name,
                      rank(), fmt::join(ranks, ", "));
   const int index = static_cast<int>(mine - ranks.begin());
-  return make_group(channel_, Members{std::move(ranks), index}, std::move(name), timeout,
+  return make_group(carrier(), Members{std::move(ranks), index}, std::move(name), timeout,
                     options_.checks);
 }
 
@@ -102,6 +118,24 @@ std::vector<std::string> World::exchange(std::string_view text) {
     rest.remove_prefix(static_cast<std::size_t>(counts[i]));
   }
   return texts;
+}
+
+void World::finish() {
+  carrier().finish();
+}
+
+void World::check_order() {
+  const OrderDigest& mine = order_.digest();
+  std::vector<OrderDigest> digests;
+  for (const std::string& text : exchange({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    check<ProtocolError>(text.size() == sizeof mine, "the digest of an order has {} bytes, got {}",
+                         sizeof mine, text.size());
+    std::memcpy(&digests.emplace_back(), text.data(), sizeof mine);
+  }
+  // All ranks see the same, and so all of them go on or none.
+  if (orders_differ(digests)) {
+    fsdptrain::fail<MismatchError>("{}", order_difference(digests, exchange(order_.recent())));
+  }
 }
 
 void World::fail(std::string_view reason) noexcept {

@@ -13,6 +13,8 @@
 #include "comm/collective/channel.h"
 #include "comm/flight/ring.h"
 #include "comm/link/links.h"
+#include "comm/nccl/connect.h"
+#include "comm/order_log.h"
 #include "comm/process_group.h"
 
 namespace fsdptrain::comm {
@@ -27,6 +29,10 @@ bool checks_from_environment();
 class World {
  public:
   struct Options {
+    // Where the groups of training move bytes: on the CPU over the links; on CUDA by NCCL, and the
+    // links carry what ranks say to each other.
+    Device device = Device::cpu();
+    nccl::Streams streams = nccl::Streams::Separate;
     // How long a collective waits for the other ranks, if its group says nothing else.
     Nanoseconds timeout = std::chrono::minutes(10);
     // The checking mode: the place of each call in errors, and a barrier before it.
@@ -35,19 +41,22 @@ class World {
     std::function<void()> delay = {};
   };
 
-  // Blocks until all ranks are here. `flight` is the memory of the launcher that reads it; without
-  // it the world makes some.
+  // Blocks until all ranks are here. DeviceError as make_cuda_api(). `flight` is the memory of the
+  // launcher that reads it; without it the world makes some.
   World(Links links, Options options, std::optional<FlightMemory> flight = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World() = default;
 
-  int rank() const { return group_->rank(); }
+  int rank() const { return channel_.rank(); }
   int size() const { return group_->size(); }
+  // Of the groups of training.
+  Device device() const { return options_.device; }
 
   // All ranks.
   ProcessGroup& group() { return *group_; }
   // All ranks, for small messages of the training program itself: counts, hashes, error texts.
+  // Always on the CPU.
   ProcessGroup& control() { return *control_; }
 
   // A group of some ranks, by those ranks, in the same order everywhere; it lives no longer than
@@ -56,6 +65,15 @@ class World {
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name);
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name,
                                           Nanoseconds timeout);
+
+  // Blocks the host until all operations of training that this rank issued have ended; on CUDA it
+  // is what notices that they do not: TimeoutError with what every rank does, PeerError.
+  void finish();
+
+  // Collective, by the control group, at the same point of the program on all ranks: MismatchError
+  // naming the first rank that has issued its collectives in another order, and where. On the CPU
+  // each operation is compared by itself, and there is nothing to find.
+  void check_order();
 
   // What this rank noted of its operations.
   const FlightRing& flight_ring() const { return ring_; }
@@ -69,16 +87,21 @@ class World {
   void fail(std::string_view reason) noexcept;
 
  private:
-  Channel::Options channel_options();
-  std::unique_ptr<ProcessGroup> make_group(Channel& channel, Members members, std::string name,
+  Channel::Options channel_options(FlightRing* ring);
+  // What carries out training's operations.
+  Carrier& carrier();
+  std::unique_ptr<ProcessGroup> make_group(Carrier& carrier, Members members, std::string name,
                                            Nanoseconds timeout, bool checks);
 
   Options options_;
   FlightRing ring_;
+  OrderLog order_;
   // Groups made so far, by name and ranks.
   std::map<std::uint64_t, std::uint64_t> num_made_;
   Channel channel_;
   Channel control_channel_;
+  // Null on the CPU.
+  std::unique_ptr<Carrier> device_carrier_;
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ProcessGroup> control_;
 };

@@ -6,6 +6,7 @@
 
 #include "comm/board/futex.h"
 #include "comm/error.h"
+#include "runtime/base/host_schedule.h"
 #include "runtime/base/quoted.h"
 #include "runtime/base/spin.h"
 
@@ -193,6 +194,11 @@ std::uint32_t BoardLink::changes() const {
 void BoardLink::rest(std::uint32_t changes, Nanoseconds limit) {
   RankState& mine = board_.rank(options_.rank);
   check_failure();
+  if (options_.schedule != nullptr) {
+    options_.schedule->wait([&] { return mine.bell.load(std::memory_order_acquire) != changes; });
+    check_failure();
+    return;
+  }
   if (options_.spins) {
     const Nanoseconds end = monotonic_clock().now() + std::min(limit, kSpinTime);
     do {

@@ -8,6 +8,10 @@
 #include "comm/board/peer_memory.h"
 #include "comm/link/link.h"
 
+namespace fsdptrain {
+class HostSchedule;
+}
+
 namespace fsdptrain::comm {
 
 // The link of ranks that share a board: threads of one process, or processes of one host. Bytes
@@ -19,6 +23,8 @@ class BoardLink final : public Link {
     int rank = 0;
     // 50 us of spinning before sleep; none where there are more compute threads than cores.
     bool spins = true;
+    // Waits for other ranks by it, if it is not null; of ranks that are threads.
+    HostSchedule* schedule = nullptr;
   };
 
   // `memory` says what peers can read directly, and has what the board lies in. MisuseError if the

@@ -28,6 +28,25 @@ std::string text_of(const std::exception_ptr& error) noexcept {
 
 }  // namespace
 
+// Operations that were issued together.
+struct Channel::Batch final : public Pending {
+  Batch(Channel& owner, std::vector<Exchange> of, Nanoseconds limit)
+      : channel(owner), exchanges(std::move(of)), timeout(limit) {}
+
+  void wait() override { channel.wait(*this); }
+  void drop() noexcept override { channel.drop(*this); }
+
+  Channel& channel;
+  std::vector<Exchange> exchanges;
+  // Of each of them in the flight ring.
+  std::vector<std::uint64_t> records;
+  Nanoseconds timeout;
+  bool is_done = false;
+  // Whom it waits for, or waited for last, and for how long in one go.
+  int waited_for = -1;
+  Nanoseconds waited{};
+};
+
 Channel::Channel(std::unique_ptr<Link> link, Options options)
     : link_(std::move(link)),
       options_(std::move(options)),
@@ -44,10 +63,6 @@ Channel::~Channel() {
   }
   // Before the tensors of open operations, which it may still read.
   link_.reset();
-}
-
-Meeting Channel::meet(int peer) {
-  return {peer, sequences_[static_cast<std::size_t>(peer)]++};
 }
 
 void Channel::check_usable() {
@@ -76,10 +91,47 @@ void Channel::make_room(std::size_t num_exchanges) {
   }
 }
 
-Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
+Exchange Channel::make_exchange(Call call) {
+  const Op op = call.operation.op;
+  const bool is_pair = op == Op::Send || op == Op::Recv;
+  const Members& members = *call.members;
+  std::vector<Meeting> meetings;
+  for (int index = 0; index < members.size(); ++index) {
+    if (index != members.rank && (!is_pair || index == call.operation.root)) {
+      const int peer = members.ranks[static_cast<std::size_t>(index)];
+      meetings.push_back({peer, sequences_[static_cast<std::size_t>(peer)]++});
+    }
+  }
+  return {*link_, std::move(call), std::move(meetings)};
+}
+
+void Channel::meet(Call call, Nanoseconds timeout) {
+  std::vector<Call> calls;
+  calls.push_back(std::move(call));
+  issue(std::move(calls), timeout).wait();
+}
+
+void Channel::finish() {
+  check_usable();
+  if (!open_.empty()) {
+    const std::shared_ptr<Batch> last = open_.back();
+    wait(*last);
+  }
+}
+
+std::shared_ptr<Storage> Channel::allocate(std::uint64_t /*group_hash*/, std::size_t nbytes,
+                                           bool /*is_symmetric*/) {
+  return link_->allocate(nbytes);
+}
+
+Work Channel::issue(std::vector<Call> calls, Nanoseconds timeout) {
+  std::vector<Exchange> exchanges;
+  exchanges.reserve(calls.size());
+  for (Call& call : calls) {
+    exchanges.push_back(make_exchange(std::move(call)));
+  }
   make_room(exchanges.size());
-  open_.push_back(
-      std::make_shared<Batch>(Batch{.exchanges = std::move(exchanges), .timeout = timeout}));
+  open_.push_back(std::make_shared<Batch>(*this, std::move(exchanges), timeout));
   const std::shared_ptr<Batch> batch = open_.back();
   try {
     for (Exchange& exchange : batch->exchanges) {
@@ -87,7 +139,9 @@ Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
         options_.delay();
       }
       if (options_.ring != nullptr) {
-        batch->records.push_back(options_.ring->begin(record_of(exchange)));
+        const std::vector<Meeting>& meetings = exchange.meetings();
+        batch->records.push_back(options_.ring->begin(
+            record_of(exchange.call(), meetings.empty() ? Meeting{} : meetings.front())));
       }
       exchange.post();
       show(Progress::Posted, exchange);
@@ -95,7 +149,7 @@ Work Channel::issue(std::vector<Exchange> exchanges, Nanoseconds timeout) {
   } catch (...) {
     fail_all();
   }
-  return Work(*this, batch);
+  return Work(batch);
 }
 
 void Channel::wait(const Batch& batch) {

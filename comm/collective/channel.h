@@ -11,25 +11,13 @@
 #include <thread>
 #include <vector>
 
+#include "comm/carrier.h"
 #include "comm/clock.h"
 #include "comm/collective/exchange.h"
 #include "comm/flight/ring.h"
 #include "comm/link/link.h"
-#include "comm/work.h"
 
 namespace fsdptrain::comm {
-
-// Operations that were issued together.
-struct Batch {
-  std::vector<Exchange> exchanges;
-  // Of each of them in the flight ring.
-  std::vector<std::uint64_t> records = {};
-  Nanoseconds timeout{};
-  bool is_done = false;
-  // Whom it waits for, or waited for last, and for how long in one go.
-  int waited_for = -1;
-  Nanoseconds waited{};
-};
 
 // The one order in which a rank issues operations on a link, over all groups. They are posted at
 // once and carried out, in that order, by whoever waits; so it never depends on timing. One thread
@@ -37,13 +25,13 @@ struct Batch {
 //
 // After an error the channel is broken: the other ranks were told, and every later call throws the
 // same again.
-class Channel {
+class Channel final : public Carrier {
  public:
   struct Options {
     // Makes the waits of all ranks of the world fail, on every link that joins them; does not
     // throw.
     std::function<void(std::string_view text)> tell_all;
-    // Where operations are noted, of the same thread; outlives the channel.
+    // Where operations are noted, of the same thread; outlives the channel. Null: nowhere.
     FlightRing* ring = nullptr;
     // For tests: called before every step that others can see.
     std::function<void()> delay = {};
@@ -53,22 +41,27 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   // Leaves the link. What is posted and not finished is reported to the others as a failure.
-  ~Channel();
+  ~Channel() override;
 
   Link& link() { return *link_; }
-
-  // Numbers the next operation with a peer.
-  Meeting meet(int peer);
-  Work issue(std::vector<Exchange> exchanges, Nanoseconds timeout);
-  // Throws what is wrong with the channel, or with the calling thread.
-  void check_usable();
   // How long this rank has waited for each rank of the world.
   std::span<const Nanoseconds> waits() const { return waits_; }
-  // Ends the world. From any thread.
-  void abort(std::string_view reason) const noexcept;
+
+  int rank() const override { return link_->rank(); }
+  Device device() const override { return Device::cpu(); }
+  void check_usable() override;
+  Work issue(std::vector<Call> calls, Nanoseconds timeout) override;
+  void meet(Call call, Nanoseconds timeout) override;
+  void finish() override;
+  // All of it is symmetric: peers see where it lies at each use.
+  std::shared_ptr<Storage> allocate(std::uint64_t group_hash, std::size_t nbytes,
+                                    bool is_symmetric) override;
+  void abort(std::string_view reason) const noexcept override;
 
  private:
-  friend class Work;
+  struct Batch;
+
+  Exchange make_exchange(Call call);
   // Carries out everything up to `batch`.
   void wait(const Batch& batch);
   // A Work was dropped without a wait.

@@ -24,19 +24,18 @@ std::array<std::string_view, num_values> names_of_all() {
 
 }  // namespace
 
-FlightRecord record_of(const Exchange& exchange) {
-  const Frame& frame = exchange.frame();
-  const Operation& operation = exchange.operation();
+FlightRecord record_of(const Call& call, const Meeting& meeting) {
+  const Frame& frame = call.frame;
+  const Operation& operation = call.operation;
   FlightRecord record;
   record.op = static_cast<std::uint8_t>(frame.op);
   record.is_point_to_point = frame.op == Op::Send || frame.op == Op::Recv;
   record.counts_vary = frame.op == Op::AllToAll || frame.parts_hash != 0;
-  record.root = record.is_point_to_point ? exchange.meetings().front().peer : frame.root;
+  record.root = record.is_point_to_point ? meeting.peer : frame.root;
   record.group = frame.group_hash;
-  record.group_size = static_cast<std::uint32_t>(exchange.members().size());
+  record.group_size = static_cast<std::uint32_t>(call.members->size());
   record.set_group_name(frame.group_name.view());
-  record.sequence =
-      record.is_point_to_point ? exchange.meetings().front().sequence : frame.group_sequence;
+  record.sequence = record.is_point_to_point ? meeting.sequence : frame.group_sequence;
   record.tag = {frame.tag.root, frame.tag.group, frame.tag.invocation,
                 static_cast<std::uint8_t>(frame.tag.direction)};
   if (reduces(frame.op)) {

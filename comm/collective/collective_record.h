@@ -1,13 +1,15 @@
 #pragma once
 
-#include "comm/collective/exchange.h"
+#include "comm/carrier.h"
 #include "comm/flight/hang_report.h"
 #include "comm/flight/record.h"
+#include "comm/link/link.h"
 
 // What the flight ring holds of an operation of ProcessGroup.
 namespace fsdptrain::comm {
 
-FlightRecord record_of(const Exchange& exchange);
+// `meeting` is that with the peer of a send or a receive; of no matter for others.
+FlightRecord record_of(const Call& call, const Meeting& meeting);
 
 // The names of the numbers in those records.
 FlightNames collective_names();

@@ -38,18 +38,15 @@ kernels::CombineOptions combine_options(const Reduction& reduction, int size) {
 
 }  // namespace
 
-Exchange::Exchange(Link& link, std::shared_ptr<const Members> members, Operation operation,
-                   const Frame& frame, std::vector<Meeting> meetings)
+Exchange::Exchange(Link& link, Call call, std::vector<Meeting> meetings)
     : link_(link),
-      members_(std::move(members)),
-      operation_(std::move(operation)),
-      frame_(frame),
+      call_(std::move(call)),
       meetings_(std::move(meetings)),
-      phases_(plan_transfer(operation_, members_->member())) {
+      phases_(plan_transfer(call_.operation, call_.members->member())) {
+  const std::vector<int>& ranks = call_.members->ranks;
   for (const Meeting& meeting : meetings_) {
-    const auto found = std::ranges::find(members_->ranks, meeting.peer);
-    peers_.push_back(
-        {.meeting = meeting, .index = static_cast<int>(found - members_->ranks.begin())});
+    const auto found = std::ranges::find(ranks, meeting.peer);
+    peers_.push_back({.meeting = meeting, .index = static_cast<int>(found - ranks.begin())});
   }
 }
 
@@ -62,7 +59,7 @@ void Exchange::post() {
 
 Frame Exchange::frame_to(const Peer& peer) const {
   const auto index = static_cast<std::size_t>(peer.index);
-  Frame frame = frame_;
+  Frame frame = call_.frame;
   frame.pair_sequence = peer.meeting.sequence;
   frame.num_outgoing = phases_.front().exports[index].numel;
   frame.num_incoming = phases_.front().imports[index].numel;
@@ -86,7 +83,7 @@ void Exchange::check_bytes() const {
   if (is_done_) {
     return;
   }
-  for (const Tensor* tensor : {&operation_.input, &operation_.output}) {
+  for (const Tensor* tensor : {&call_.operation.input, &call_.operation.output}) {
     if (tensor->defined()) {
       // Fails, and names the tensor, where they were released since the call.
       tensor->bytes();
@@ -144,7 +141,7 @@ void Exchange::offer_phase() {
   if (readers.empty()) {
     return;
   }
-  const Tensor& source = phase.exports_output ? operation_.output : operation_.input;
+  const Tensor& source = phase.exports_output ? call_.operation.output : call_.operation.input;
   const std::span<const std::byte> bytes = source.bytes();
   const auto offer = [&](std::span<const Meeting> to, const Range& range) {
     link_.offer(to, static_cast<int>(phase_),
@@ -166,15 +163,15 @@ void Exchange::copy_own() {
   if (phase.own.empty()) {
     return;
   }
-  const std::size_t element = size_of(operation_.output.dtype());
+  const std::size_t element = size_of(call_.operation.output.dtype());
   const std::byte* from =
-      operation_.input.bytes().data() + static_cast<std::size_t>(phase.own.begin) * element;
-  std::byte* to = operation_.output.mutable_bytes().data() +
+      call_.operation.input.bytes().data() + static_cast<std::size_t>(phase.own.begin) * element;
+  std::byte* to = call_.operation.output.mutable_bytes().data() +
                   static_cast<std::size_t>(phase.own_target) * element;
   if (from != to) {
     const std::size_t nbytes = nbytes_of(phase.own);
-    kernels::copy_bytes(operation_.output.launch(), to, from, static_cast<std::int64_t>(nbytes),
-                        caching_of(nbytes));
+    kernels::copy_bytes(call_.operation.output.launch(), to, from,
+                        static_cast<std::int64_t>(nbytes), caching_of(nbytes));
   }
 }
 
@@ -199,9 +196,9 @@ bool Exchange::copy_from(Peer& peer) {
     waits_for_ = peer.meeting.peer;
     return false;
   }
-  std::byte* to = operation_.output.mutable_bytes().data() +
-                  static_cast<std::size_t>(range.begin) * size_of(operation_.output.dtype());
-  kernels::copy_bytes(operation_.output.launch(), to + peer.position, from.data(),
+  std::byte* to = call_.operation.output.mutable_bytes().data() +
+                  static_cast<std::size_t>(range.begin) * size_of(call_.operation.output.dtype());
+  kernels::copy_bytes(call_.operation.output.launch(), to + peer.position, from.data(),
                       static_cast<std::int64_t>(from.size()), caching_of(nbytes));
   peer.position += from.size();
   link_.consume(peer.meeting, static_cast<int>(phase_), peer.position);
@@ -212,15 +209,15 @@ bool Exchange::copy_from(Peer& peer) {
 // All parts of some elements are combined at once, in the order of the ranks.
 bool Exchange::combine_parts() {
   const Phase& phase = phases_[phase_];
-  const std::size_t element = size_of(operation_.output.dtype());
+  const std::size_t element = size_of(call_.operation.output.dtype());
   if (combined_ == phase.own.numel) {
     return false;
   }
   const std::size_t position = static_cast<std::size_t>(combined_) * element;
   std::size_t nbytes = std::min(nbytes_of(phase.own) - position, kStepBytes);
-  std::vector<const void*> parts(members_->ranks.size());
-  parts[static_cast<std::size_t>(members_->rank)] =
-      operation_.input.bytes().data() + static_cast<std::size_t>(phase.own.begin) * element +
+  std::vector<const void*> parts(call_.members->ranks.size());
+  parts[static_cast<std::size_t>(call_.members->rank)] =
+      call_.operation.input.bytes().data() + static_cast<std::size_t>(phase.own.begin) * element +
       position;
   for (Peer& peer : peers_) {
     if (!peer.is_verified) {
@@ -236,11 +233,12 @@ bool Exchange::combine_parts() {
     parts[static_cast<std::size_t>(peer.index)] = from.data();
   }
   const auto numel = static_cast<std::int64_t>(nbytes / element);
-  std::byte* to = operation_.output.mutable_bytes().data() +
+  std::byte* to = call_.operation.output.mutable_bytes().data() +
                   static_cast<std::size_t>(phase.own_target) * element + position;
-  kernels::combine(operation_.output.launch(), {.data = to, .dtype = operation_.output.dtype()},
-                   {.data = parts, .dtype = operation_.output.dtype(), .numel = numel},
-                   combine_options(operation_.reduction, members_->size()));
+  kernels::combine(call_.operation.output.launch(),
+                   {.data = to, .dtype = call_.operation.output.dtype()},
+                   {.data = parts, .dtype = call_.operation.output.dtype(), .numel = numel},
+                   combine_options(call_.operation.reduction, call_.members->size()));
   combined_ += numel;
   for (Peer& peer : peers_) {
     link_.consume(peer.meeting, static_cast<int>(phase_), position + nbytes);
@@ -316,7 +314,7 @@ std::vector<int> Exchange::missing() const {
 
 std::span<const std::byte> Exchange::next_bytes(const Peer& peer) const {
   const Phase& phase = phases_[phase_];
-  const std::size_t element = size_of(operation_.output.dtype());
+  const std::size_t element = size_of(call_.operation.output.dtype());
   const std::size_t position =
       phase.reduces ? static_cast<std::size_t>(combined_) * element : peer.position;
   const std::size_t nbytes = nbytes_of(phase.imports[static_cast<std::size_t>(peer.index)]);
@@ -324,7 +322,8 @@ std::span<const std::byte> Exchange::next_bytes(const Peer& peer) const {
 }
 
 std::size_t Exchange::nbytes_of(const Range& range) const {
-  const Tensor& tensor = operation_.input.defined() ? operation_.input : operation_.output;
+  const Tensor& tensor =
+      call_.operation.input.defined() ? call_.operation.input : call_.operation.output;
   return static_cast<std::size_t>(range.numel) * size_of(tensor.dtype());
 }
 

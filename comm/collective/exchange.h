@@ -5,28 +5,18 @@
 #include <span>
 #include <vector>
 
+#include "comm/carrier.h"
 #include "comm/collective/transfer_plan.h"
 #include "comm/link/link.h"
-#include "comm/operation.h"
 
 namespace fsdptrain::comm {
-
-// Who carries an operation out: the group's world ranks, and what this rank is among them.
-struct Members {
-  std::vector<int> ranks;
-  int rank = 0;
-
-  int size() const { return static_cast<int>(ranks.size()); }
-  Member member() const { return {rank, size()}; }
-};
 
 // One operation under way on this rank. It advances without blocking, so that several can be
 // carried out at once; every frame of every peer is compared before its bytes are read.
 class Exchange {
  public:
   // The meetings are those with the peers of the operation, in the order of the group.
-  Exchange(Link& link, std::shared_ptr<const Members> members, Operation operation,
-           const Frame& frame, std::vector<Meeting> meetings);
+  Exchange(Link& link, Call call, std::vector<Meeting> meetings);
 
   // Publishes frames and the first offers.
   void post();
@@ -36,9 +26,8 @@ class Exchange {
   bool advance();
   bool is_done() const { return is_done_; }
 
-  const Operation& operation() const { return operation_; }
-  const Frame& frame() const { return frame_; }
-  const Members& members() const { return *members_; }
+  const Call& call() const { return call_; }
+  const Frame& frame() const { return call_.frame; }
   const std::vector<Meeting>& meetings() const { return meetings_; }
   // The world rank whose part is missing now; -1 when none is.
   int waits_for() const { return waits_for_; }
@@ -74,9 +63,7 @@ class Exchange {
   std::size_t nbytes_of(const Range& range) const;
 
   Link& link_;
-  std::shared_ptr<const Members> members_;
-  Operation operation_;
-  Frame frame_;
+  Call call_;
   std::vector<Meeting> meetings_;
   std::vector<Peer> peers_;
   std::vector<Phase> phases_;

@@ -36,8 +36,8 @@ std::span<std::byte> ThreadBoards::half(std::size_t index) {
   return std::as_writable_bytes(std::span(memory_).subspan(index * lines, lines));
 }
 
-Links ThreadBoards::connect(int rank, bool spins) const {
-  const BoardLink::Options options{.rank = rank, .spins = spins};
+Links ThreadBoards::connect(int rank, bool spins, HostSchedule* schedule) const {
+  const BoardLink::Options options{.rank = rank, .spins = spins, .schedule = schedule};
   const auto memory = std::make_shared<ProcessMemory>();
   return {std::make_unique<BoardLink>(training_, memory, options),
           std::make_unique<BoardLink>(control_, memory, options)};

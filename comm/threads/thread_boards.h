@@ -7,6 +7,10 @@
 #include "comm/board/board.h"
 #include "comm/link/links.h"
 
+namespace fsdptrain {
+class HostSchedule;
+}
+
 namespace fsdptrain::comm {
 
 // What ranks that are threads of one process meet on: the boards of their two links. It outlives
@@ -16,8 +20,8 @@ class ThreadBoards {
   explicit ThreadBoards(int num_ranks);
 
   // By the thread that is this rank, once. `spins` where every compute thread has a core of its
-  // own.
-  Links connect(int rank, bool spins) const;
+  // own. Waits go by `schedule` if it is not null.
+  Links connect(int rank, bool spins, HostSchedule* schedule = nullptr) const;
 
  private:
   struct alignas(64) Line {

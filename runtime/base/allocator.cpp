@@ -1,70 +1,22 @@
 #include "runtime/base/allocator.h"
 
 #include <algorithm>
-#include <bit>
-#include <new>
+#include <fmt/format.h>
+#include <span>
 #include <utility>
 
 #include "runtime/base/error.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
 namespace fsdptrain {
-namespace {
-
-// Cached blocks and the slack behind a request are out of bounds for AddressSanitizer.
-void mark_accessible([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t nbytes,
-                     [[maybe_unused]] std::size_t block_bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-  ASAN_POISON_MEMORY_REGION(data, block_bytes);
-  ASAN_UNPOISON_MEMORY_REGION(data, nbytes);
-#endif
-}
-
-// Null if the system has no more.
-std::byte* system_block(std::size_t nbytes) {
-  return static_cast<std::byte*>(
-      ::operator new (nbytes, std::align_val_t{kAlignment}, std::nothrow));
-}
-
-}  // namespace
-
-std::string_view name_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::Parameter:
-      return "parameter";
-    case MemoryCategory::Gradient:
-      return "gradient";
-    case MemoryCategory::Optimizer:
-      return "optimizer";
-    case MemoryCategory::Activation:
-      return "activation";
-    case MemoryCategory::Workspace:
-      return "workspace";
-    case MemoryCategory::Data:
-      return "data";
-    case MemoryCategory::Communication:
-      return "communication";
-  }
-  return "invalid category";
-}
-
-std::size_t size_class(std::size_t nbytes) {
-  constexpr std::size_t kLargest = std::size_t{1} << 62;
-  check<OutOfMemoryError>(nbytes <= kLargest, "allocate: {} bytes are more than {} can hold",
-                          nbytes, "any machine");
-  const std::size_t step =
-      std::max(kAlignment, std::bit_floor(std::max<std::size_t>(nbytes, 1)) / 8);
-  return std::max(kAlignment, (nbytes + step - 1) / step * step);
-}
 
 Allocation::Allocation(Allocation&& other) noexcept
     : allocator_(std::move(other.allocator_)),
       data_(std::exchange(other.data_, nullptr)),
       nbytes_(other.nbytes_),
-      category_(other.category_) {}
+      category_(other.category_),
+      stream_(other.stream_),
+      users_(std::move(other.users_)),
+      holder_(other.holder_) {}
 
 Allocation& Allocation::operator=(Allocation&& other) noexcept {
   if (this != &other) {
@@ -73,96 +25,195 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     nbytes_ = other.nbytes_;
     category_ = other.category_;
+    stream_ = other.stream_;
+    users_ = std::move(other.users_);
+    holder_ = other.holder_;
   }
   return *this;
 }
 
-void Allocation::reset() {
+void Allocation::reset() noexcept {
   if (allocator_) {
-    allocator_->give_back(data_, nbytes_, category_);
+    allocator_->give_back(*this);
     allocator_.reset();
     data_ = nullptr;
+    users_.clear();
   }
 }
 
-std::shared_ptr<Allocator> Allocator::create(Device device) {
-  check<DeviceError>(device.type != DeviceType::Cuda, "allocator: no memory on {} in this build",
-                     device);
-  return std::shared_ptr<Allocator>(new Allocator(device));
+void Allocation::note_use(const Stream& stream) {
+  if (allocator_ && stream.handle() != stream_) {
+    add_user(stream);
+  }
 }
 
+void Allocation::add_user(const Stream& stream) {
+  const auto same = [&](const Stream& user) { return user.handle() == stream.handle(); };
+  if (std::ranges::none_of(users_, same)) {
+    users_.push_back(stream);
+  }
+}
+
+void Allocation::set_label(std::string_view label) {
+  if (allocator_) {
+    allocator_->holders_[holder_].label = label;
+  }
+}
+
+std::shared_ptr<Allocator> Allocator::create(std::shared_ptr<DeviceApi> api, MemoryKind kind) {
+  return std::shared_ptr<Allocator>(new Allocator(std::move(api), kind));
+}
+
+Allocator::Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind)
+    : api_(std::move(api)), kind_(kind) {}
+
 Allocator::~Allocator() {
-  release_cached();
+  try {
+    release_cached();
+  } catch (const Error&) {
+    // The device has failed, and what it holds went with it.
+  }
 }
 
 Allocation Allocator::allocate(std::size_t nbytes, MemoryCategory category) {
   const std::size_t block_bytes = size_class(nbytes);
   Allocation allocation;
-  allocation.data_ = take_block(block_bytes);
+  allocation.data_ = take_block(block_bytes, category);
   allocation.allocator_ = shared_from_this();
   allocation.nbytes_ = nbytes;
   allocation.category_ = category;
+  allocation.stream_ = current_.handle();
+  allocation.holder_ = add_holder(block_bytes, category);
   if (allocation.data_ != nullptr) {
-    mark_accessible(allocation.data_, nbytes, block_bytes);
+    api_->mark_block(allocation.data_, nbytes, block_bytes, current_.handle());
   }
-  count(static_cast<std::int64_t>(block_bytes), category);
+  counters_.add(static_cast<std::int64_t>(block_bytes), category);
   return allocation;
 }
 
-std::byte* Allocator::take_block(std::size_t block_bytes) {
-  std::vector<std::byte*>& cached = cache_[block_bytes];
-  if (!cached.empty()) {
-    std::byte* const block = cached.back();
-    cached.pop_back();
-    return block;
+std::byte* Allocator::take_block(std::size_t block_bytes, MemoryCategory category) {
+  std::deque<Block>& cached = cache_[{current_.handle(), block_bytes}];
+  if (cached.empty()) {
+    return raw_block(block_bytes, category);
   }
+  // What the device used last is in its caches; what the host has to wait for is to be long done.
+  const bool newest = kind_ == MemoryKind::Device;
+  Block& block = newest ? cached.back() : cached.front();
+  wait_for_uses(block);
+  std::byte* const data = block.data;
+  newest ? cached.pop_back() : cached.pop_front();
+  return data;
+}
+
+void Allocator::wait_for_uses(Block& block) {
+  for (Event& use : block.uses) {
+    if (kind_ == MemoryKind::Pinned) {
+      use.synchronize();
+    } else {
+      current_.wait(use);
+    }
+  }
+  std::ranges::move(block.uses, std::back_inserter(events_));
+  block.uses.clear();
+}
+
+std::byte* Allocator::raw_block(std::size_t block_bytes, MemoryCategory category) {
   std::byte* block = nullptr;
-  if (device_.type == DeviceType::Cpu) {
-    block = system_block(block_bytes);
+  if (api_->device().type != DeviceType::Meta) {
+    block = api_->allocate(block_bytes, kind_);
     if (block == nullptr) {
       release_cached();
-      block = system_block(block_bytes);
+      block = api_->allocate(block_bytes, kind_);
     }
-    check<OutOfMemoryError>(
-        block != nullptr,
-        "allocate: the system has no {} bytes more on {}; {} are in use and {} held in all",
-        block_bytes, device_, counters_.live_total, counters_.raw_bytes);
+    if (block == nullptr) {
+      fail_out_of_memory(block_bytes, category);
+    }
   }
   ++counters_.raw_allocations;
   counters_.raw_bytes += static_cast<std::int64_t>(block_bytes);
   return block;
 }
 
-void Allocator::give_back(std::byte* data, std::size_t nbytes, MemoryCategory category) {
-  const std::size_t block_bytes = size_class(nbytes);
-  if (data != nullptr) {
-    mark_accessible(data, 0, block_bytes);
+void Allocator::fail_out_of_memory(std::size_t block_bytes, MemoryCategory category) const {
+  fail<OutOfMemoryError>(
+      "allocate: there are no {} bytes more of {}{} for {} on stream {}: {} are in use; the "
+      "largest of them: {}",
+      block_bytes, kind_ == MemoryKind::Pinned ? "pinned memory for " : "", api_->device(),
+      name_of(category), current_.name(), counters_.live_total, largest_holders());
+}
+
+std::string Allocator::largest_holders() const {
+  constexpr std::size_t kShown = 5;
+  std::vector<Holder> holders;
+  std::ranges::copy_if(holders_, std::back_inserter(holders),
+                       [](const Holder& holder) { return holder.nbytes != 0; });
+  const std::size_t shown = std::min(kShown, holders.size());
+  std::ranges::partial_sort(holders, holders.begin() + static_cast<std::ptrdiff_t>(shown),
+                            std::ranges::greater{}, &Holder::nbytes);
+  std::string text;
+  for (const Holder& holder : std::span(holders).first(shown)) {
+    text += fmt::format("{}{} {}{}{}", text.empty() ? "" : ", ", holder.nbytes,
+                        name_of(holder.category), holder.label.empty() ? "" : " of ", holder.label);
   }
-  cache_[block_bytes].push_back(data);
-  count(-static_cast<std::int64_t>(block_bytes), category);
+  return text.empty() ? "none" : text;
 }
 
-void Allocator::count(std::int64_t nbytes, MemoryCategory category) {
-  const auto index = static_cast<std::size_t>(category);
-  counters_.live[index] += nbytes;
-  counters_.peak[index] = std::max(counters_.peak[index], counters_.live[index]);
-  counters_.live_total += nbytes;
-  counters_.peak_total = std::max(counters_.peak_total, counters_.live_total);
+void Allocator::give_back(Allocation& allocation) noexcept {
+  const std::size_t block_bytes = size_class(allocation.nbytes_);
+  counters_.add(-static_cast<std::int64_t>(block_bytes), allocation.category_);
+  holders_[allocation.holder_] = {};
+  try {
+    free_holders_.push_back(allocation.holder_);
+    std::vector<Event> uses = record_uses(allocation.users_);
+    if (allocation.data_ != nullptr && uses.empty()) {
+      api_->mark_block(allocation.data_, 0, block_bytes, allocation.stream_);
+    }
+    cache_[{allocation.stream_, block_bytes}].push_back({allocation.data_, std::move(uses)});
+  } catch (const std::exception&) {
+    // The device has failed, or there is no memory for the cache: nobody can tell when the block
+    // may be used again, so nobody uses it.
+  }
 }
 
-void Allocator::reset_peaks() {
-  counters_.peak = counters_.live;
-  counters_.peak_total = counters_.live_total;
+std::vector<Event> Allocator::record_uses(const std::vector<Stream>& users) {
+  std::vector<Event> uses;
+  for (const Stream& user : users) {
+    if (events_.empty()) {
+      events_.emplace_back(api_);
+    }
+    events_.back().record(user);
+    uses.push_back(std::move(events_.back()));
+    events_.pop_back();
+  }
+  return uses;
+}
+
+std::size_t Allocator::add_holder(std::size_t nbytes, MemoryCategory category) {
+  if (free_holders_.empty()) {
+    free_holders_.push_back(holders_.size());
+    holders_.emplace_back();
+  }
+  const std::size_t holder = free_holders_.back();
+  free_holders_.pop_back();
+  holders_[holder].nbytes = nbytes;
+  holders_[holder].category = category;
+  return holder;
 }
 
 void Allocator::release_cached() {
-  for (auto& [block_bytes, blocks] : cache_) {
-    for (std::byte* block : blocks) {
-      if (block != nullptr) {
-        mark_accessible(block, block_bytes, block_bytes);
-        ::operator delete (block, std::align_val_t{kAlignment});
+  for (auto& [key, blocks] : cache_) {
+    const std::size_t block_bytes = key.second;
+    while (!blocks.empty()) {
+      Block& block = blocks.back();
+      for (const Event& use : block.uses) {
+        use.synchronize();
+      }
+      if (block.data != nullptr) {
+        api_->mark_block(block.data, block_bytes, block_bytes, key.first);
+        api_->free(block.data, kind_);
       }
       counters_.raw_bytes -= static_cast<std::int64_t>(block_bytes);
+      blocks.pop_back();
     }
   }
   cache_.clear();

@@ -1,61 +1,32 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "runtime/base/device.h"
+#include "runtime/base/device_api.h"
+#include "runtime/base/memory_counters.h"
+#include "runtime/base/stream.h"
 
 // Memory of one rank on one device. Blocks are cached by size class and never returned to the
 // system before release_cached() or destruction, so from the second step on there are no raw
 // allocations. The meta allocator does the same arithmetic without memory: a run on meta and a
 // real run count the same bytes. One thread uses an allocator: the one its rank context is
 // bound to.
+//
+// [Note: blocks and streams] A block belongs to the stream that was current when it was made, and
+// serves requests of that stream alone: what the stream does later comes after what it did before.
+// Other streams that use a block are noted; when it is given back, an event is recorded on each of
+// them, and the block's stream waits for these before its next user. The host waits for nothing,
+// so which block a request gets never depends on timing. Pinned blocks belong to the host, which
+// does wait: for the copies of the block that was given back longest ago.
 namespace fsdptrain {
-
-enum class MemoryCategory : std::uint8_t {
-  Parameter,
-  Gradient,
-  Optimizer,
-  Activation,
-  Workspace,
-  Data,
-  Communication,
-};
-inline constexpr std::size_t kNumMemoryCategories = 7;
-
-std::string_view name_of(MemoryCategory category);
-
-// All figures in bytes of whole size classes.
-struct MemoryCounters {
-  std::array<std::int64_t, kNumMemoryCategories> live{};
-  std::array<std::int64_t, kNumMemoryCategories> peak{};
-  std::int64_t live_total = 0;
-  std::int64_t peak_total = 0;
-  // Blocks and bytes asked of the system so far, and bytes held now (in use or cached).
-  std::int64_t raw_allocations = 0;
-  std::int64_t raw_bytes = 0;
-
-  std::int64_t live_of(MemoryCategory category) const {
-    return live[static_cast<std::size_t>(category)];
-  }
-  std::int64_t peak_of(MemoryCategory category) const {
-    return peak[static_cast<std::size_t>(category)];
-  }
-
-  friend bool operator==(const MemoryCounters&, const MemoryCounters&) = default;
-};
-
-// The alignment of every block, and the smallest size class.
-inline constexpr std::size_t kAlignment = 64;
-
-// The bytes that a request takes: the one rounding rule of the project. A multiple of
-// kAlignment; above 512 bytes at most 1/8 more than asked for. OutOfMemoryError above 2^62.
-std::size_t size_class(std::size_t nbytes);
 
 class Allocator;
 
@@ -69,50 +40,95 @@ class Allocation {
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation() { reset(); }
 
-  void reset();
+  void reset() noexcept;
   explicit operator bool() const { return allocator_ != nullptr; }
   // Null on the meta device.
   std::byte* data() const { return data_; }
 
+  // What is launched on the allocator's current stream, or on `stream`, uses the block.
+  inline void note_use();
+  void note_use(const Stream& stream);
+  // What an OutOfMemoryError calls it, if it is among the largest.
+  void set_label(std::string_view label);
+
  private:
   friend class Allocator;
+  void add_user(const Stream& stream);
 
   std::shared_ptr<Allocator> allocator_;
   std::byte* data_ = nullptr;
   std::size_t nbytes_ = 0;
   MemoryCategory category_ = MemoryCategory::Activation;
+  // The stream it belongs to, and others that used it.
+  void* stream_ = nullptr;
+  std::vector<Stream> users_;
+  // Its place in the allocator's list of holders.
+  std::size_t holder_ = 0;
 };
 
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
-  // For the CPU or the meta device; DeviceError for any other.
-  static std::shared_ptr<Allocator> create(Device device);
+  static std::shared_ptr<Allocator> create(std::shared_ptr<DeviceApi> api,
+                                           MemoryKind kind = MemoryKind::Device);
 
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
   ~Allocator();
 
-  // At least `nbytes`, not initialised, also for 0; OutOfMemoryError with the figures if the
-  // system has no more, even after the cached blocks went back to it.
+  // At least `nbytes`, not initialised, also for 0, for use by the current stream. If the device
+  // has no more, even after the cached blocks went back to it, OutOfMemoryError with size,
+  // category, stream and the largest holders; the allocator can be used on.
   Allocation allocate(std::size_t nbytes, MemoryCategory category);
 
+  // Whose requests come from here on.
+  const Stream& current_stream() const { return current_; }
+  void set_current_stream(const Stream& stream) { current_ = stream; }
+
   const MemoryCounters& counters() const { return counters_; }
-  // Starts a new measurement: every peak becomes the live value.
-  void reset_peaks();
-  // Gives cached blocks back to the system.
+  void reset_peaks() { counters_.reset_peaks(); }
+  // Gives cached blocks back to the system, once the streams have passed them.
   void release_cached();
 
  private:
   friend class Allocation;
 
-  explicit Allocator(Device device) : device_(device) {}
-  std::byte* take_block(std::size_t block_bytes);
-  void give_back(std::byte* data, std::size_t nbytes, MemoryCategory category);
-  void count(std::int64_t nbytes, MemoryCategory category);
+  // Given back; used by other streams until these events have passed.
+  struct Block {
+    std::byte* data = nullptr;
+    std::vector<Event> uses;
+  };
+  struct Holder {
+    std::size_t nbytes = 0;
+    MemoryCategory category = MemoryCategory::Activation;
+    std::string label = {};
+  };
 
-  Device device_;
+  Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind);
+  std::byte* take_block(std::size_t block_bytes, MemoryCategory category);
+  // Makes the block's next user come after its last ones.
+  void wait_for_uses(Block& block);
+  std::byte* raw_block(std::size_t block_bytes, MemoryCategory category);
+  [[noreturn]] void fail_out_of_memory(std::size_t block_bytes, MemoryCategory category) const;
+  std::string largest_holders() const;
+  void give_back(Allocation& allocation) noexcept;
+  std::vector<Event> record_uses(const std::vector<Stream>& users);
+  std::size_t add_holder(std::size_t nbytes, MemoryCategory category);
+
+  std::shared_ptr<DeviceApi> api_;
+  MemoryKind kind_;
+  Stream current_;
   MemoryCounters counters_;
-  std::map<std::size_t, std::vector<std::byte*>> cache_;
+  // By the stream they belong to and by size class.
+  std::map<std::pair<void*, std::size_t>, std::deque<Block>> cache_;
+  std::vector<Event> events_;
+  std::vector<Holder> holders_;
+  std::vector<std::size_t> free_holders_;
 };
+
+void Allocation::note_use() {
+  if (allocator_ && allocator_->current_stream().handle() != stream_) [[unlikely]] {
+    add_user(allocator_->current_stream());
+  }
+}
 
 }  // namespace fsdptrain

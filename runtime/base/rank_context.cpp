@@ -27,23 +27,29 @@ RankContext::RankContext(const Options& options)
     : isa_(checked_isa(options.isa)),
       pool_(options.threads == 0 ? num_processors() : options.threads),
       log_prefix_(options.log_prefix),
-      host_(Allocator::create(Device::cpu())),
-      meta_(Allocator::create(Device::meta())) {}
+      host_(make_host_api(Device::cpu())),
+      meta_(make_host_api(Device::meta())) {}
 
-Allocator& RankContext::allocator(Device device) {
+DeviceContext& RankContext::device(Device device) {
   switch (device.type) {
     case DeviceType::Cpu:
-      return *host_;
+      return host_;
     case DeviceType::Meta:
-      return *meta_;
+      return meta_;
     case DeviceType::Cuda:
       break;
   }
-  fail<DeviceError>("allocator: no memory on {} in this build", device);
+  std::unique_ptr<DeviceContext>& cuda = cuda_[device.index];
+  if (!cuda) {
+    cuda = std::make_unique<DeviceContext>(make_cuda_api(device.index));
+  }
+  return *cuda;
 }
 
 Launch RankContext::launch(Device device) {
-  return {device, isa_, &pool_, &allocator(device), nullptr, profile};
+  DeviceContext& on = this->device(device);
+  on.api()->make_current();
+  return {device, isa_, &pool_, &on.allocator(), on.current_stream().handle(), profile};
 }
 
 RankContext& current_context() {
@@ -81,6 +87,15 @@ ContextGuard::ContextGuard(RankContext& context) : context_(context), previous_(
 ContextGuard::~ContextGuard() {
   bound_context = previous_;
   context_.unbind();
+}
+
+StreamGuard::StreamGuard(const Stream& stream)
+    : device_(current_context().device(stream.device())), previous_(device_.current_stream()) {
+  device_.allocator_->set_current_stream(stream);
+}
+
+StreamGuard::~StreamGuard() {
+  device_.allocator_->set_current_stream(previous_);
 }
 
 ProfileGuard::ProfileGuard(KernelProfile& profile)

@@ -2,13 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "runtime/base/allocator.h"
+#include "runtime/base/device_context.h"
 #include "runtime/base/isa.h"
 #include "runtime/base/kernel_profile.h"
 #include "runtime/base/thread_pool.h"
@@ -24,6 +25,8 @@ class Region;
 struct RegionFrame;
 class WatchGuard;
 }  // namespace autograd
+
+class HostSchedule;
 
 // What keys the random numbers of a training step. Equal keys give equal numbers, whatever the
 // number of ranks and threads.
@@ -76,14 +79,18 @@ class RankContext {
   Isa isa() const { return isa_; }
   ThreadPool& pool() { return pool_; }
   const std::string& log_prefix() const { return log_prefix_; }
-  // DeviceError for a device this build has no memory on.
-  Allocator& allocator(Device device);
+  // Made at its first use; DeviceError as make_cuda_api().
+  DeviceContext& device(Device device);
+  Allocator& allocator(Device device) { return this->device(device).allocator(); }
+  // On the device's current stream.
   Launch launch(Device device);
 
   RandomKeys random;
   AutogradState autograd;
   // Measures what is launched from now on, or null.
   KernelProfile* profile = nullptr;
+  // Decides which of several ranks of this process goes on, or null: the system does.
+  HostSchedule* schedule = nullptr;
 
  private:
   friend class ContextGuard;
@@ -93,8 +100,10 @@ class RankContext {
   Isa isa_;
   ThreadPool pool_;
   std::string log_prefix_;
-  std::shared_ptr<Allocator> host_;
-  std::shared_ptr<Allocator> meta_;
+  DeviceContext host_;
+  DeviceContext meta_;
+  // By their index.
+  std::map<int, std::unique_ptr<DeviceContext>> cuda_;
   // The thread this is bound to, none for the default id, and its guards, which it alone counts.
   std::atomic<std::thread::id> owner_{};
   int bindings_ = 0;
@@ -102,6 +111,20 @@ class RankContext {
 
 // The context bound to this thread; Error if there is none.
 RankContext& current_context();
+
+// Makes a stream the current one of its device in the bound context, for the lifetime of the guard:
+// ops are launched there, and memory is allocated for it.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+  ~StreamGuard();
+
+ private:
+  DeviceContext& device_;
+  Stream previous_;
+};
 
 // The log prefix of the bound context; empty where none is bound.
 const std::string& bound_log_prefix();

@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/tensor/transfer.h"
 
 namespace fsdptrain::nn {
 namespace {
@@ -110,6 +111,12 @@ double inverse_normal(double p) {
 void initialize(const Tensor& values, std::string_view name, const Init& init, std::uint64_t seed,
                 std::int64_t first_element) {
   if (values.device() == Device::meta()) {
+    return;
+  }
+  if (values.device() != Device::cpu()) {
+    const Tensor host = pinned(values.shape(), values.dtype(), values.device());
+    initialize(host, name, init, seed, first_element);
+    copy_async(values, host);
     return;
   }
   const std::uint64_t key = key_of(name, seed);

@@ -14,6 +14,18 @@ std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t nbytes,
   return storage;
 }
 
+std::shared_ptr<Storage> Storage::pinned(Device device, std::size_t nbytes,
+                                         MemoryCategory category) {
+  std::shared_ptr<Storage> storage(new Storage(Device::cpu(), nbytes));
+  storage->owns_bytes_ = true;
+  storage->category_ = category;
+  if (device != Device::cpu()) {
+    storage->pinned_for_ = device;
+  }
+  storage->restore();
+  return storage;
+}
+
 std::shared_ptr<Storage> Storage::placed(Device device, std::size_t nbytes) {
   return std::shared_ptr<Storage>(new Storage(device, nbytes));
 }
@@ -23,7 +35,18 @@ std::byte* Storage::data() const {
     fail<StorageError>("data: the storage {}of {} bytes is released",
                        name_.empty() ? "" : "of " + name_ + " ", nbytes_);
   }
+  allocation_.note_use();
   return data_;
+}
+
+Allocator& Storage::allocator() const {
+  RankContext& context = current_context();
+  return pinned_for_ ? context.device(*pinned_for_).pinned() : context.allocator(device_);
+}
+
+void Storage::set_name(std::string name) {
+  name_ = std::move(name);
+  allocation_.set_label(name_);
 }
 
 void Storage::release() {
@@ -38,7 +61,10 @@ void Storage::restore() {
                       "must give an address",
                       name_);
   if (!present_) {
-    allocation_ = current_context().allocator(device_).allocate(nbytes_, category_);
+    allocation_ = allocator().allocate(nbytes_, category_);
+    if (!name_.empty()) {
+      allocation_.set_label(name_);
+    }
     data_ = allocation_.data();
     present_ = true;
   }

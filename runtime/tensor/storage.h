@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/allocator.h"
@@ -21,13 +22,21 @@ class Storage {
                                            MemoryCategory category);
   // Without bytes until restore(address): their owner keeps the memory.
   static std::shared_ptr<Storage> placed(Device device, std::size_t nbytes);
+  // Own bytes on the CPU, for copies from and to `device` that run beside the host; plain ones
+  // where that is the CPU itself.
+  static std::shared_ptr<Storage> pinned(Device device, std::size_t nbytes,
+                                         MemoryCategory category);
 
   Device device() const { return device_; }
   std::size_t nbytes() const { return nbytes_; }
   bool released() const { return !present_; }
 
-  // Null on meta. StorageError naming the storage while it is released.
+  // Null on meta. StorageError naming the storage while it is released. The caller uses own bytes
+  // on the current stream of the device, or says on which by note_use().
   std::byte* data() const;
+  // What is launched on `stream` uses the bytes: they go to nobody else before it has passed. What
+  // keeps bytes that are placed is for their owner to know.
+  void note_use(const Stream& stream) const { allocation_.note_use(stream); }
 
   // Frees own bytes, or forgets the owner's address. No effect if released.
   void release();
@@ -42,16 +51,20 @@ class Storage {
 
   // What errors call it, for example the parameter "h.0.attn.c_attn.weight".
   const std::string& name() const { return name_; }
-  void set_name(std::string name) { name_ = std::move(name); }
+  void set_name(std::string name);
 
  private:
   Storage(Device device, std::size_t nbytes) : device_(device), nbytes_(nbytes) {}
+  Allocator& allocator() const;
 
   Device device_;
   std::size_t nbytes_;
   bool present_ = false;
   std::byte* data_ = nullptr;
-  Allocation allocation_;
+  // Reading notes who reads.
+  mutable Allocation allocation_;
+  // Whose copies the bytes are pinned for.
+  std::optional<Device> pinned_for_;
   MemoryCategory category_ = MemoryCategory::Activation;
   bool owns_bytes_ = false;
   std::uint64_t version_ = 0;

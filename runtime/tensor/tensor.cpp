@@ -8,6 +8,7 @@
 #include "runtime/autograd/meta.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/tensor/transfer.h"
 
 namespace fsdptrain {
 namespace {
@@ -136,7 +137,10 @@ std::int64_t Tensor::element_offset(std::int64_t index) const {
 
 double Tensor::item(std::int64_t index) const {
   const std::int64_t position = element_offset(index);
-  check<DeviceError>(device() == Device::cpu(), "item: needs a tensor on cpu, got {}", device());
+  check<DeviceError>(device() != Device::meta(), "item: the tensor is on meta, without values");
+  if (device() != Device::cpu()) {
+    return to_device(alias({}, {}, offset_ + position), Device::cpu()).item();
+  }
   return dispatch_any(dtype_, [&]<class T>() {
     return static_cast<double>(kernels::load(static_cast<const T*>(view().data)[position]));
   });
@@ -144,8 +148,7 @@ double Tensor::item(std::int64_t index) const {
 
 void Tensor::set_item(std::int64_t index, double value) {
   const std::int64_t position = element_offset(index);
-  check<DeviceError>(device() == Device::cpu(), "set_item: needs a tensor on cpu, got {}",
-                     device());
+  check<DeviceError>(device() != Device::meta(), "set_item: the tensor is on meta, without values");
   View element = view();
   element.data =
       static_cast<std::byte*>(element.data) + position * static_cast<std::int64_t>(size_of(dtype_));
@@ -155,6 +158,9 @@ void Tensor::set_item(std::int64_t index, double value) {
 }
 
 std::vector<double> Tensor::to_vector() const {
+  if (device().type == DeviceType::Cuda) {
+    return to_device(*this, Device::cpu()).to_vector();
+  }
   std::vector<double> values;
   values.reserve(static_cast<std::size_t>(numel()));
   for (std::int64_t index = 0; index < numel(); ++index) {

@@ -69,7 +69,8 @@ class Tensor {
   View view() const;
   Launch launch() const;
 
-  // Host access, on the CPU only. `index` counts elements in row-major order.
+  // Single values, for the host. It waits for those of a GPU; DeviceError for those of meta.
+  // `index` counts elements in row-major order.
   double item(std::int64_t index = 0) const;
   void set_item(std::int64_t index, double value);
   std::vector<double> to_vector() const;

@@ -345,7 +345,7 @@ TEST_SUITE("comm/mismatch") {
                            ShapeError);
       CHECK_THROWS_WITH_AS(static_cast<void>(group.issue(
                                all_reduce(Tensor::empty({4}, DType::Float32, Device::meta())))),
-                           doctest::Contains("the input must be on the CPU"), DeviceError);
+                           doctest::Contains("the input must be on cpu"), DeviceError);
       CHECK_THROWS_WITH_AS(
           static_cast<void>(group.issue(all_reduce(ones(4, DType::Int32), {ReduceOp::Avg}))),
           doctest::Contains("avg is for floating dtypes, got int32"), DTypeError);

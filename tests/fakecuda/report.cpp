@@ -117,6 +117,8 @@ const char* to_string(ReportKind kind) {
       return "invalid use";
     case ReportKind::Hang:
       return "hang";
+    case ReportKind::CollectiveMismatch:
+      return "collective mismatch";
     case ReportKind::Leak:
       return "leak";
   }

@@ -29,6 +29,8 @@ enum class ReportKind {
   InvalidUse,
   // No host thread and no operation can run.
   Hang,
+  // Ranks do not call the same collectives in the same order.
+  CollectiveMismatch,
   // Memory, streams or events that are left at the end of a session.
   Leak,
 };

@@ -1,6 +1,8 @@
 #include "tools/train/batch_tensors.h"
 
-#include "runtime/base/error.h"
+#include <algorithm>
+
+#include "runtime/tensor/transfer.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -10,9 +12,9 @@ Tensor to_tensor(const std::vector<std::int64_t>& values, const data::Batch& bat
   if (device == Device::meta()) {
     return Tensor::empty(shape, DType::Int64, device, MemoryCategory::Data);
   }
-  check<DeviceError>(device == Device::cpu(), "train: batches can be put on cpu, not on {}",
-                     device);
-  return Tensor::from<std::int64_t>(values, shape, MemoryCategory::Data);
+  const Tensor host = pinned(shape, DType::Int64, device);
+  std::ranges::copy(values, host.mutable_values<std::int64_t>().begin());
+  return to_device(host, device);
 }
 
 }  // namespace

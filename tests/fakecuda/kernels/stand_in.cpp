@@ -17,7 +17,7 @@ namespace {
 // On the host, with threads and memory of its own: the launching rank uses its own meanwhile.
 void run_on_cpu(Isa isa, const std::function<void(const Launch&)>& kernel) {
   ThreadPool pool(1);
-  const auto allocator = Allocator::create(Device::cpu());
+  const auto allocator = Allocator::create(make_host_api(Device::cpu()));
   Launch launch;
   launch.device = Device::cpu();
   launch.isa = isa;

@@ -22,7 +22,7 @@ constexpr bool kRefusesLargeRequests = true;
 
 // Live and peak figures after a fixed sequence of pseudo-random requests and returns.
 MemoryCounters after_random_requests(Device device) {
-  const auto allocator = Allocator::create(device);
+  const auto allocator = Allocator::create(make_host_api(device));
   std::vector<Allocation> held(31);
   for (std::uint64_t i = 0; i < 2000; ++i) {
     const Philox random = philox(i, 0, 7);
@@ -73,7 +73,7 @@ TEST_SUITE("runtime/base/allocator") {
   }
 
   TEST_CASE("a second allocation of a class asks the system for nothing") {
-    const auto allocator = Allocator::create(Device::cpu());
+    const auto allocator = Allocator::create(make_host_api(Device::cpu()));
     std::byte* const first = allocator->allocate(1000, MemoryCategory::Activation).data();
     CHECK(reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0);
     CHECK(allocator->counters().raw_allocations == 1);
@@ -87,7 +87,7 @@ TEST_SUITE("runtime/base/allocator") {
   }
 
   TEST_CASE("an allocation of nothing is a block of the smallest class") {
-    const auto allocator = Allocator::create(Device::cpu());
+    const auto allocator = Allocator::create(make_host_api(Device::cpu()));
     const Allocation nothing = allocator->allocate(0, MemoryCategory::Data);
     CHECK(nothing);
     CHECK(nothing.data() != nullptr);
@@ -95,7 +95,7 @@ TEST_SUITE("runtime/base/allocator") {
   }
 
   TEST_CASE("counters hold live and peak bytes by category") {
-    const auto allocator = Allocator::create(Device::cpu());
+    const auto allocator = Allocator::create(make_host_api(Device::cpu()));
     const MemoryCounters& counters = allocator->counters();
     Allocation parameter = allocator->allocate(100, MemoryCategory::Parameter);
     Allocation gradient = allocator->allocate(200, MemoryCategory::Gradient);
@@ -119,7 +119,7 @@ TEST_SUITE("runtime/base/allocator") {
   }
 
   TEST_CASE("an allocation moves with its block and keeps its allocator alive") {
-    auto allocator = Allocator::create(Device::cpu());
+    auto allocator = Allocator::create(make_host_api(Device::cpu()));
     Allocation a = allocator->allocate(64, MemoryCategory::Data);
     Allocation b = allocator->allocate(64, MemoryCategory::Data);
     std::byte* const block = a.data();
@@ -143,28 +143,30 @@ TEST_SUITE("runtime/base/allocator") {
     CHECK(host.peak_total > 0);
     CHECK(host.raw_allocations > 0);
     CHECK(host.raw_allocations < 1000);
-    const auto allocator = Allocator::create(Device::meta());
+    const auto allocator = Allocator::create(make_host_api(Device::meta()));
     CHECK(allocator->allocate(std::size_t{1} << 50, MemoryCategory::Parameter).data() == nullptr);
     CHECK(allocator->counters().peak_total == std::int64_t{1} << 50);
   }
 
   TEST_CASE("memory that the system does not have is a named error with the figures" *
             doctest::skip(!kRefusesLargeRequests)) {
-    const auto allocator = Allocator::create(Device::cpu());
+    const auto allocator = Allocator::create(make_host_api(Device::cpu()));
     const Allocation held = allocator->allocate(640, MemoryCategory::Data);
     allocator->allocate(1024, MemoryCategory::Data).reset();
     CHECK_THROWS_WITH_AS(
         allocator->allocate(std::size_t{1} << 50, MemoryCategory::Data),
-        doctest::Contains("allocate: the system has no 1125899906842624 bytes more on cpu; 640 are "
-                          "in use and 640 held in all"),
+        doctest::Contains("allocate: there are no 1125899906842624 bytes more of cpu for data on "
+                          "stream host: 640 are in use; the largest of them: 640 data"),
         OutOfMemoryError);
     CHECK(allocator->counters().live_total == 640);
     CHECK_NOTHROW(allocator->allocate(64, MemoryCategory::Data));
   }
 
-  TEST_CASE("there is no allocator for CUDA in this build") {
-    CHECK_THROWS_WITH_AS(Allocator::create(Device::cuda(1)),
-                         doctest::Contains("no memory on cuda:1 in this build"), DeviceError);
+  TEST_CASE("a program without CUDA says so when a GPU is asked for") {
+    CHECK_THROWS_WITH_AS(
+        make_cuda_api(1),
+        doctest::Contains("cuda:1: this program was built without CUDA: configure with the preset"),
+        DeviceError);
   }
 }
 

@@ -114,7 +114,7 @@ TEST_SUITE("runtime/base/rank_context") {
     CHECK(launch.allocator == &first.allocator(Device::cpu()));
     CHECK(launch.isa == first.isa());
     CHECK_THROWS_WITH_AS(first.allocator(Device::cuda(0)),
-                         doctest::Contains("allocator: no memory on cuda:0 in this build"),
+                         doctest::Contains("cuda:0: this program was built without CUDA"),
                          DeviceError);
   }
 

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/run_ranks.h"
+#include "comm/world.h"
+#include "tests/fakecuda/expect.h"
+#include "tests/fakecuda/fakecuda.h"
+#include "tests/fakecuda/nccl/fakenccl.h"
+
+// Ranks that are threads, each with a fake GPU of its own, and one of which runs at a time.
+namespace fsdptrain::testing {
+
+inline constexpr std::uint64_t kNumOrders = 8;
+
+class FakeRanks {
+ public:
+  explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {})
+      : session_(fakecuda::checked({.seed = seed, .num_devices = num_ranks})) {
+    ranks_.num_ranks = num_ranks;
+    ranks_.world = std::move(options);
+    ranks_.world.device = Device::cuda(0);
+    ranks_.schedule = &session_.host_schedule(num_ranks);
+  }
+
+  fakecuda::Session& session() { return session_; }
+
+  // Once.
+  void run(const std::function<void(comm::World&)>& body) { comm::run_ranks(ranks_, body); }
+  std::vector<std::exception_ptr> try_run(const std::function<void(comm::World&)>& body) {
+    return comm::try_ranks(ranks_, body);
+  }
+
+  void expect_clean() {
+    CHECK(fakecuda::nccl_use().num_communicators == 0);
+    session_.finish();
+    fakecuda::expect_no_reports(session_);
+  }
+
+ private:
+  fakecuda::Session session_;
+  comm::ThreadRanks ranks_;
+};
+
+inline std::string text_of(const std::exception_ptr& error) {
+  if (!error) {
+    return "";
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+template <class E>
+bool is_a(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const E&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+inline void in_all_orders(const std::function<void(std::uint64_t seed)>& body) {
+  for (std::uint64_t seed = 0; seed < kNumOrders; ++seed) {
+    CAPTURE(seed);
+    body(seed);
+  }
+}
+
+// What the device does with memory: enough to be a user of it.
+inline void touch(const char* name, const Tensor& written, const Tensor& read = {}) {
+  fakecuda::OpSpec op{.name = name};
+  const auto nbytes = static_cast<std::size_t>(written.numel()) * size_of(written.dtype());
+  void* const to = written.view().data;
+  op.writes.push_back({to, nbytes});
+  if (read.defined()) {
+    op.reads.push_back({read.view().data, nbytes});
+  }
+  op.run = [to, nbytes, from = read.defined() ? read.view().data : nullptr] {
+    from == nullptr ? std::memset(to, 0, nbytes) : std::memmove(to, from, nbytes);
+  };
+  const auto stream = static_cast<cudaStream_t>(written.launch().stream);
+  CHECK(fakecuda::enqueue(stream, std::move(op)) == cudaSuccess);
+}
+
+}  // namespace fsdptrain::testing
