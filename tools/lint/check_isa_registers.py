@@ -24,7 +24,7 @@ STREAM = re.compile(r"\tv?movnt(i|q|dq|p[sd])\s")
 FENCE = re.compile(r"\t[sm]fence\b")
 
 # Units that pick their elements one by one, or do not compute with them.
-WITHOUT_VECTORS = {"copy_bytes.cpp.o", "gather.cpp.o"}
+WITHOUT_VECTORS = {"copy_bytes.cpp.o", "gather.cpp.o", "segments.cpp.o"}
 
 
 def check(disassembly, variant):

@@ -1,5 +1,6 @@
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -12,8 +13,10 @@
 #include "kernels/gather.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
+#include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 #include "kernels/rotary.h"
+#include "kernels/segments.h"
 #include "kernels/softmax.h"
 #include "tests/fakecuda/kernels/device_run.h"
 #include "tests/fakecuda/kernels/values.h"
@@ -139,6 +142,31 @@ TEST_SUITE("fakecuda/kernels/stand_in") {
           kernels::max(launch, v[0], v[2], {2, 5, 7});
           kernels::argmax(launch, v[1], v[2], {2, 5, 7});
         });
+  }
+
+  TEST_CASE("a sum of squares reads its ranges and nothing between them") {
+    const std::vector<kernels::Range> ranges{{2, 40000}, {40001, 40001}, {40003, 40010}};
+    check_stand_in({array_of(std::vector<double>{3}, {1}, {1}), numbers({40013}, 1)},
+                   [&](const Launch& launch, const Views& v) {
+                     kernels::add_sum_of_squares(launch, v[0], v[1], ranges);
+                   });
+    // What lies between them may have no value.
+    RankContext context;
+    const ContextGuard guard(context);
+    DeviceRun run(0);
+    const std::vector<double> zeros(4);
+    const auto bytes = std::as_bytes(std::span(zeros));
+    View sum = testing::view_of(zeros);
+    sum.sizes[0] = 1;
+    sum.data = run.upload(bytes.first(sizeof(double)));
+    View x = testing::view_of(zeros);
+    x.data = run.allocate(bytes.size());
+    const kernels::Range first{0, 1};
+    const kernels::Range last{2, 4};
+    kernels::zero_segments(run.launch(), x, std::vector{first, last});
+    kernels::add_sum_of_squares(run.launch(), sum, x, std::vector{first, last});
+    run.synchronize();
+    expect_no_reports(run.session());
   }
 
   TEST_CASE("rotary and dropout touch what they declare and keep what is on the host") {
