@@ -28,10 +28,14 @@ if(FSDPTRAIN_CUDA)
   set(FSDPTRAIN_CUDA_SET real)
 endif()
 
-# fsdptrain_cuda_objects(<set> <object library>...) adds objects to a set.
+# fsdptrain_cuda_objects(<set> <object library>...) adds objects to a set, and the libraries that
+# they need.
 function(fsdptrain_cuda_objects set)
   foreach(library IN LISTS ARGN)
     target_sources(fsdptrain_cuda_${set} INTERFACE $<TARGET_OBJECTS:${library}>)
+    get_target_property(needed ${library} LINK_LIBRARIES)
+    list(FILTER needed INCLUDE REGEX "^fsdptrain::")
+    target_link_libraries(fsdptrain_cuda_${set} INTERFACE ${needed})
   endforeach()
 endfunction()
 

@@ -1,18 +1,19 @@
 #include "kernels/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cuda/optimizer.h"
 #include "kernels/dispatch.h"
+#include "kernels/functors/optimizer_step.h"
 #include "kernels/host_array.h"
 
 namespace fsdptrain::kernels {
 namespace {
 
-const double* scalar(const View& view) {
-  return static_cast<const double*>(view.data);
+const double* scalar(const View* view) {
+  return view == nullptr ? nullptr : static_cast<const double*>(view->data);
 }
 
 }  // namespace
@@ -20,31 +21,34 @@ const double* scalar(const View& view) {
 void adamw(const Launch& launch, const View& parameters, const View& gradients, const View& exp_avg,
            const View& exp_avg_sq, std::span<const AdamwSegment> segments,
            const AdamwConstants& constants, const View* gradient_scale) {
-  HostArray<AdamwSegment> table(launch, segments);
-  const double* const scale = gradient_scale == nullptr ? nullptr : scalar(*gradient_scale);
-  run_on(launch, "adamw",
-         {.writes = {parameters, exp_avg, exp_avg_sq},
-          .reads = {parameters, gradients, exp_avg, exp_avg_sq, gradient_scale}},
-         [=, table = std::move(table)]<Isa isa>(const Launch& cpu) {
-           cpu::adamw<isa>(cpu, parameters, gradients, exp_avg, exp_avg_sq, table.get().data(),
-                           static_cast<std::int64_t>(table.get().size()), constants, scale);
-         });
+  const double* const scale = scalar(gradient_scale);
+  const auto count = static_cast<std::int64_t>(segments.size());
+  run_native(
+      launch, "adamw",
+      [&]<Isa isa>() {
+        cpu::adamw<isa>(launch, parameters, gradients, exp_avg, exp_avg_sq, segments.data(), count,
+                        constants, scale);
+      },
+      [&] {
+        cuda::adamw(launch.stream, parameters, gradients, exp_avg, exp_avg_sq, segments.data(),
+                    count, constants, scale);
+      });
 }
 
 void sgd(const Launch& launch, const View& parameters, const View& gradients, const View* momentum,
          double momentum_factor, std::span<const SgdSegment> segments, const View* gradient_scale) {
-  HostArray<SgdSegment> table(launch, segments);
-  const double* const scale = gradient_scale == nullptr ? nullptr : scalar(*gradient_scale);
-  const bool has_momentum = momentum != nullptr;
-  const View buffer = has_momentum ? *momentum : View{};
-  run_on(launch, "sgd",
-         {.writes = {parameters, momentum},
-          .reads = {parameters, gradients, momentum, gradient_scale}},
-         [=, table = std::move(table)]<Isa isa>(const Launch& cpu) {
-           cpu::sgd<isa>(cpu, parameters, gradients, has_momentum ? &buffer : nullptr,
-                         momentum_factor, table.get().data(),
-                         static_cast<std::int64_t>(table.get().size()), scale);
-         });
+  const double* const scale = scalar(gradient_scale);
+  const auto count = static_cast<std::int64_t>(segments.size());
+  run_native(
+      launch, "sgd",
+      [&]<Isa isa>() {
+        cpu::sgd<isa>(launch, parameters, gradients, momentum, momentum_factor, segments.data(),
+                      count, scale);
+      },
+      [&] {
+        cuda::sgd(launch.stream, parameters, gradients, momentum, momentum_factor, segments.data(),
+                  count, scale);
+      });
 }
 
 void add_sum_of_squares(const Launch& launch, const View& out, const View& x,
@@ -72,15 +76,16 @@ void add_sum_of_squares(const Launch& launch, const View& out, const View& x,
 }
 
 void sqrt_of(const Launch& launch, const View& out, const View& in) {
-  run_on(launch, "sqrt_of", {.writes = {out}, .reads = {in}},
-         [=]<Isa>(const Launch&) { *static_cast<double*>(out.data) = std::sqrt(*scalar(in)); });
+  run_native(
+      launch, "sqrt_of", [&]<Isa>() { *static_cast<double*>(out.data) = math::sqrt(*scalar(&in)); },
+      [&] { cuda::sqrt_of(launch.stream, out, in); });
 }
 
 void clip_factor(const Launch& launch, const View& out, const View& norm, double max_norm) {
-  run_on(launch, "clip_factor", {.writes = {out}, .reads = {norm}}, [=]<Isa>(const Launch&) {
-    // In this order a norm of NaN gives NaN.
-    *static_cast<double*>(out.data) = std::min(max_norm / (*scalar(norm) + 1e-6), 1.0);
-  });
+  run_native(
+      launch, "clip_factor",
+      [&]<Isa>() { *static_cast<double*>(out.data) = clip_factor_of(*scalar(&norm), max_norm); },
+      [&] { cuda::clip_factor(launch.stream, out, norm, max_norm); });
 }
 
 }  // namespace fsdptrain::kernels

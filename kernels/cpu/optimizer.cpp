@@ -1,74 +1,38 @@
 #include "kernels/cpu/optimizer.h"
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/functors/math.h"
+#include "kernels/cpu/segment_blocks.h"
+#include "kernels/functors/optimizer_step.h"
 
 namespace fsdptrain::kernels {
 inline namespace FSDPTRAIN_VARIANT {
 
-// update(segment, begin, end) over all segments in blocks, in one parallel region.
-template <class Segment, class Update>
-FSDPTRAIN_HOST_DEVICE void for_segments(const Launch& launch, const Segment* segments,
-                                        std::int64_t num_segments, const Update& update) {
-  std::int64_t blocks = 0;
-  for (std::int64_t s = 0; s < num_segments; ++s) {
-    blocks += cpu::optimizer_blocks(segments[s].end - segments[s].begin);
-  }
-  parallel_for(launch, blocks, [&](std::int64_t block) {
-    // Segments are few and blocks large: a scan costs nothing beside a block.
-    std::int64_t s = 0;
-    while (block >= cpu::optimizer_blocks(segments[s].end - segments[s].begin)) {
-      block -= cpu::optimizer_blocks(segments[s].end - segments[s].begin);
-      ++s;
-    }
-    const std::int64_t begin = segments[s].begin + block * cpu::kOptimizerBlock;
-    update(segments[s], begin, min(segments[s].end, begin + cpu::kOptimizerBlock));
-  });
-}
-
 template <class T>
 FSDPTRAIN_HOST_DEVICE void adamw_block(T* p, const T* g, T* m, T* v, std::int64_t begin,
-                                       std::int64_t end, const AdamwSegment& segment,
-                                       const AdamwConstants& constants, T scale) {
-  const T beta1 = static_cast<T>(constants.beta1);
-  const T beta2 = static_cast<T>(constants.beta2);
-  const T rest1 = static_cast<T>(1 - constants.beta1);
-  const T rest2 = static_cast<T>(1 - constants.beta2);
-  const T eps = static_cast<T>(constants.eps);
-  const T decay = static_cast<T>(segment.decay);
-  const T step_size = static_cast<T>(segment.step_size);
-  const T inv_correction = static_cast<T>(segment.inv_correction);
+                                       std::int64_t end, const AdamwFactors<T>& by) {
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
-    const T gradient = g[i] * scale;
-    const T average = math::fma(beta1, m[i], rest1 * gradient);
-    const T square = math::fma(beta2, v[i], rest2 * gradient * gradient);
-    const T denominator = math::fma(math::sqrt(square), inv_correction, eps);
-    m[i] = average;
-    v[i] = square;
-    p[i] = math::fma(p[i], decay, -step_size * (average / denominator));
+    const AdamwElement<T> next = adamw_step({p[i], m[i], v[i]}, g[i], by);
+    m[i] = next.average;
+    v[i] = next.square;
+    p[i] = next.parameter;
   }
 }
 
 template <class T>
 FSDPTRAIN_HOST_DEVICE void sgd_block(T* p, const T* g, T* buffer, std::int64_t begin,
-                                     std::int64_t end, const SgdSegment& segment, T momentum,
-                                     T scale) {
-  const T lr = static_cast<T>(segment.lr);
-  const T weight_decay = static_cast<T>(segment.weight_decay);
+                                     std::int64_t end, const SgdFactors<T>& by) {
   if (buffer == nullptr) {
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) {
-      p[i] = math::fma(-lr, math::fma(weight_decay, p[i], g[i] * scale), p[i]);
+      p[i] = sgd_step(p[i], decayed_gradient(p[i], g[i], by), by);
     }
     return;
   }
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
-    const T gradient = math::fma(weight_decay, p[i], g[i] * scale);
-    const T next = math::fma(momentum, buffer[i], gradient);
+    const T next = math::fma(by.momentum, buffer[i], decayed_gradient(p[i], g[i], by));
     buffer[i] = next;
-    p[i] = math::fma(-lr, next, p[i]);
+    p[i] = sgd_step(p[i], next, by);
   }
 }
 
@@ -105,8 +69,8 @@ void cpu::adamw<kIsa>(const Launch& launch, const View& parameters, const View& 
                  [&](const AdamwSegment& segment, std::int64_t begin, std::int64_t end) {
                    adamw_block(static_cast<T*>(parameters.data),
                                static_cast<const T*>(gradients.data), static_cast<T*>(exp_avg.data),
-                               static_cast<T*>(exp_avg_sq.data), begin, end, segment, constants,
-                               static_cast<T>(factor));
+                               static_cast<T*>(exp_avg_sq.data), begin, end,
+                               AdamwFactors<T>(segment, constants, factor));
                  });
   };
   parameters.dtype == DType::Float64 ? run.template operator()<double>()
@@ -123,8 +87,8 @@ void cpu::sgd<kIsa>(const Launch& launch, const View& parameters, const View& gr
     for_segments(launch, segments, num_segments,
                  [&](const SgdSegment& segment, std::int64_t begin, std::int64_t end) {
                    sgd_block(static_cast<T*>(parameters.data),
-                             static_cast<const T*>(gradients.data), buffer, begin, end, segment,
-                             static_cast<T>(momentum_factor), static_cast<T>(factor));
+                             static_cast<const T*>(gradients.data), buffer, begin, end,
+                             SgdFactors<T>(segment, momentum_factor, factor));
                  });
   };
   parameters.dtype == DType::Float64 ? run.template operator()<double>()

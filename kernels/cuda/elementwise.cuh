@@ -2,16 +2,13 @@
 
 #include <utility>
 
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/strided_place.cuh"
 #include "kernels/elementwise.h"
 #include "kernels/functors/element.h"
-#include "kernels/functors/strided_loop.h"
 
 // The CUDA loop behind map(): included by the .cu file of each family, which instantiates it once
 // per tag. One thread computes one element.
 namespace fsdptrain::kernels::cuda {
-
-inline constexpr int kMapThreads = 256;
 
 template <int inputs>
 struct Pointers {
@@ -23,22 +20,12 @@ __global__ void map_kernel(F f, StridedLoop<sizeof...(k) + 1> loop, void* out,
                            Pointers<sizeof...(k)> inputs, std::index_sequence<k...>) {
   constexpr int kOperands = static_cast<int>(sizeof...(k)) + 1;
   using Out = typename F::template Out<T>;
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (index >= loop.outer * loop.inner) {
+  const std::int64_t index = thread_index();
+  if (index >= num_elements(loop)) {
     return;
   }
   std::int64_t offsets[kOperands];
-  for (int operand = 0; operand < kOperands; ++operand) {
-    offsets[operand] = index % loop.inner * loop.inner_strides[operand];
-  }
-  std::int64_t rest = index / loop.inner;
-  for (int dim = 0; dim < loop.dims; ++dim) {
-    const std::int64_t position = rest % loop.sizes[dim];
-    rest /= loop.sizes[dim];
-    for (int operand = 0; operand < kOperands; ++operand) {
-      offsets[operand] += position * loop.strides[operand][dim];
-    }
-  }
+  find_offsets(offsets, loop, index);
   static_cast<Out*>(out)[offsets[0]] = Store<Out>::to(
       apply(f, load(static_cast<const typename F::template In<T, static_cast<int>(k)>*>(
                    inputs.data[k])[offsets[k + 1]])...));
@@ -48,14 +35,10 @@ template <class F, std::size_t... k, class... In>
 void map_inputs(void* stream, F f, std::index_sequence<k...> which, const View& out,
                 const In&... in) {
   const auto loop = make_loop<sizeof...(In) + 1>({&out, &in...});
-  const std::int64_t threads = loop.outer * loop.inner;
-  if (threads == 0) {
-    return;
-  }
   const Pointers<sizeof...(In)> inputs{{in.data...}};
   const auto run = [&]<class T>() {
-    launch("map", map_kernel<T, F, k...>, threads, kMapThreads, stream, f, loop, out.data, inputs,
-           which);
+    launch("map", map_kernel<T, F, k...>, num_elements(loop), kElementThreads, stream, f, loop,
+           out.data, inputs, which);
   };
   const View* const views[] = {&in...};
   const DType dtype = views[sizeof...(In) - 1]->dtype;

@@ -7,6 +7,7 @@
 //
 // Every thread runs to its end before another begins: kernels have no barriers, no shared memory
 // and no warp intrinsics (`__syncthreads` and its like are not offered yet).
+#include <cstdint>
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 
@@ -24,6 +25,11 @@ namespace fsdptrain::kernels::cuda {
 inline constexpr unsigned kMaxParameterBytes = 4096;
 
 #if defined(__CUDACC__)
+
+// The number of this thread in a grid of one dimension.
+__device__ __forceinline__ std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 // Runs kernel(args...) on ceil(threads / block) blocks of `block` threads; nothing for no threads.
 template <class... Parameters, class... Args>
@@ -46,16 +52,19 @@ void launch(const char* name, void (*kernel)(Parameters...), long long threads, 
 #else
 
 #define __global__
+#define __grid_constant__
 
 struct Index3 {
   unsigned x, y, z;
 };
 // Of the CUDA thread that the calling thread runs; run_grid() sets them.
-// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): they are CUDA's
-extern constinit thread_local Index3 threadIdx;  // NOLINT(*): as above
+extern constinit thread_local Index3 threadIdx;  // NOLINT(*): CUDA's own variables
 extern constinit thread_local Index3 blockIdx;   // NOLINT(*): as above
 extern constinit thread_local Index3 blockDim;   // NOLINT(*): as above
-// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+[[gnu::always_inline]] inline std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 
 struct Grid {
   const char* name;  // of the kernel; has static storage
@@ -64,12 +73,17 @@ struct Grid {
   void* stream;
 };
 
-// A kernel and its arguments, copied when it was launched. run(arguments) is one thread of it.
+// A kernel and its arguments, which live as long as the call of run_grid(): what runs later keeps
+// a copy. Plain functions and no owner of memory, because all of this is instrumented in tests.
 struct BoundKernel {
-  std::shared_ptr<const void> arguments;
-  std::size_t nbytes;  // of the arguments
+  const void* arguments;
+  std::size_t nbytes;  // of the arguments, which need no destruction
+  // Makes a copy of arguments in memory that is aligned to kParameterAlignment.
+  void (*copy)(void* to, const void* arguments);
+  // One thread.
   void (*run)(const void* arguments);
 };
+inline constexpr std::size_t kParameterAlignment = 16;
 
 void run_grid(const Grid& grid, const BoundKernel& kernel);
 
@@ -78,6 +92,10 @@ struct KernelArguments {
   void (*kernel)(Parameters...);
   std::tuple<Parameters...> values;
 
+  static void copy(void* to, const void* arguments) {
+    std::construct_at(static_cast<KernelArguments*>(to),
+                      *static_cast<const KernelArguments*>(arguments));
+  }
   static void run(const void* arguments) {
     const auto& self = *static_cast<const KernelArguments*>(arguments);
     std::apply(self.kernel, self.values);
@@ -87,16 +105,16 @@ struct KernelArguments {
 template <class... Parameters, class... Args>
 void launch(const char* name, void (*kernel)(Parameters...), long long threads, int block,
             void* stream, const Args&... args) {
+  using Arguments = KernelArguments<Parameters...>;
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
   static_assert((sizeof(Parameters) + ... + 0) <= kMaxParameterBytes);
+  static_assert(alignof(Arguments) <= kParameterAlignment);
   if (threads == 0) {
     return;
   }
-  using Arguments = KernelArguments<Parameters...>;
-  const auto arguments = std::make_shared<const Arguments>(
-      Arguments{kernel, std::tuple<Parameters...>(static_cast<Parameters>(args)...)});
+  const Arguments arguments{kernel, std::tuple<Parameters...>(static_cast<Parameters>(args)...)};
   run_grid({name, (threads + block - 1) / block, block, stream},
-           {arguments, sizeof(Arguments), &Arguments::run});
+           {&arguments, sizeof(Arguments), &Arguments::copy, &Arguments::run});
 }
 
 #endif

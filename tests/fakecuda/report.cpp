@@ -86,7 +86,7 @@ bool is_below_caller(std::string_view file) {
   // What is absolute, or below an include folder, is of the system.
   return file.starts_with("/") || file.starts_with("include/") ||
          file.starts_with("tests/fakecuda/") || file.starts_with("runtime/base/") ||
-         file.starts_with("comm/nccl/");
+         file.starts_with("kernels/") || file.starts_with("comm/nccl/");
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ struct CallSite {
   static CallSite here();
 };
 
-// "tests/comm/x_test.cpp:31": the first frame that belongs neither to the fake nor to the device
-// layer over it (runtime/base, comm/nccl).
+// "tests/comm/x_test.cpp:31": the first frame that belongs neither to the fake nor to what calls
+// CUDA for others (runtime/base, kernels, comm/nccl).
 std::string to_string(const CallSite& site);
 
 // "the write" and where it was called.

@@ -146,7 +146,7 @@ std::vector<Product> step_products(const ModelConfig& model, std::int64_t tokens
 }
 
 ProductOperands::ProductOperands(const std::vector<Product>& products, std::int64_t arena_floats)
-    : allocator_(Allocator::create(Device::cpu())),
+    : allocator_(Allocator::create(make_host_api(Device::cpu()))),
       arena_floats_(std::max(arena_floats, largest(products, weight_numel))),
       weights_(allocate_filled(*allocator_, arena_floats_)),
       gradients_(allocate_filled(*allocator_, arena_floats_)),
