@@ -92,6 +92,13 @@ bool Machine::check_access(const Range& range, bool is_write, std::uint32_t acce
           [&](std::size_t at) {
             found(ReportKind::UninitialisedRead, allocation,
                   fmt::format("byte {} of {} was never written", at, where));
+          },
+      .unowned =
+          [&](std::size_t at) {
+            found(ReportKind::OutOfBounds, allocation,
+                  fmt::format("byte {} of {} belongs to nobody: it lies behind what was asked for, "
+                              "or was given back",
+                              at, where));
           }};
   if (is_write) {
     allocation->shadow.write(static_cast<std::size_t>(offset), range.nbytes, accessor, visitor);

@@ -2,43 +2,36 @@
 
 #include <fmt/format.h>
 
+#include "tests/fakecuda/thread_sanitizer.h"
+
 namespace fsdptrain::fakecuda {
 namespace {
 
-// Device memory is out of reach again when a call returns, however it does.
-class HidesMemory {
- public:
-  explicit HidesMemory(Memory& memory) : memory_(memory) {}
-  HidesMemory(const HidesMemory&) = delete;
-  HidesMemory& operator=(const HidesMemory&) = delete;
-  ~HidesMemory() { memory_.hide(); }
-
- private:
-  Memory& memory_;
-};
-
 cudaError_t run_call(const char* name, bool is_query, const CallBody& body) {
-  const std::shared_ptr<Machine> held = machine();
-  if (!held) {
+  if (!machine()) {
     return cudaErrorNoDevice;
   }
-  Machine& here = *held;
+  // Before anything that would order this thread.
+  const Quiet quiet(machine()->has_workers());
+  Machine& here = *machine();
   const CallSite site = CallSite::here();
-  if (here.op_thread == std::this_thread::get_id()) {
-    // The running operation holds the lock.
-    const std::string& op = here.accessors[here.running_op].name;
-    here.report(ReportKind::InvalidUse, fmt::format("{} is called from inside of '{}'", name, op),
+  ThreadState& thread = this_thread(here);
+  // An operation holds the lock while it runs, unless it is a worker's.
+  std::unique_lock lock(here.mutex, std::defer_lock);
+  if (!thread.is_in_op || here.has_workers()) {
+    lock.lock();
+  }
+  if (thread.is_in_op) {
+    here.report(ReportKind::InvalidUse,
+                fmt::format("{} is called from inside of an operation", name),
                 std::vector{Place{.what = "called", .site = site}});
     return cudaErrorNotPermitted;
   }
-  std::unique_lock lock(here.mutex);
-  ThreadState& thread = this_thread(here);
   Host& host = thread.rank != nullptr ? *thread.rank : here.outside;
   Call call{.name = name, .host = host, .lock = lock, .site = site};
   if (is_query) {
     return body(here, call);
   }
-  const HidesMemory hides(here.memory);
   host.last_call = name;
   host.last_site = site;
   here.maybe_yield(call);

@@ -14,6 +14,11 @@ struct ThreadState {
   cudaError_t last_error = cudaSuccess;
   // Null: it never began as a rank.
   Host* rank = nullptr;
+  // It runs an operation.
+  bool is_in_op = false;
+  // Of a stream's worker: the stream, and what it holds while it runs no operation.
+  Stream* worker_stream = nullptr;
+  std::unique_lock<std::mutex>* worker_lock = nullptr;
 };
 
 ThreadState& this_thread(const Machine& machine);

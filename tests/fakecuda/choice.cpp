@@ -124,7 +124,7 @@ bool Machine::goes_to_host(std::size_t num_streams, std::size_t num_hosts) {
 }
 
 void Machine::maybe_yield(Call& call) {
-  if (hung || options.seed == kIssueOrder || options.seed == kLazy) {
+  if (hung || has_workers() || options.seed == kIssueOrder || options.seed == kLazy) {
     return;
   }
   if (options.seed != kNewestFirst && draw(4) == 0) {

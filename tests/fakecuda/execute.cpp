@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "tests/fakecuda/machine.h"
+#include "tests/fakecuda/call.h"
 
 // How operations run, one at a time.
 namespace fsdptrain::fakecuda {
@@ -36,12 +36,15 @@ void Machine::step(Stream& stream) {
     return;
   }
   stream.clock.join(op.host_clock);
+  loudly_acquire(&accessors[op.number]);
   if (op.kind == Op::Kind::Record) {
+    loudly_release(op.recording.get());
     op.recording->clock = stream.clock;
     op.recording->time = now;
     op.recording->done = true;
   } else {
     stream.clock.join(op.recording->clock);
+    loudly_acquire(op.recording.get());
   }
   trace.push_back(fmt::format("{} on {}: {}", op.number, stream.name, op.spec.name));
   stream.queue.pop_front();
@@ -50,6 +53,7 @@ void Machine::step(Stream& stream) {
 void Machine::begin_op(Stream& stream, Op& op) {
   stream.clock.join(op.host_clock);
   Accessor& accessor = accessors[op.number];
+  loudly_acquire(&accessor);
   accessor.tick = stream.clock.tick(stream.component);
   accessor.clock = stream.clock;
 }
@@ -74,6 +78,9 @@ void Machine::arrive(Stream& stream, Op& op) {
     if (rendezvous.done_) {
       continue;
     }
+    loudly_touch(part.reads, false);
+    loudly_touch(part.writes, true);
+    loudly_release(&rendezvous);
     rendezvous.arrived_.at(part.participant) = true;
     rendezvous.parts_.at(part.participant) = &part;
     rendezvous.ops_.at(part.participant) = op.number;
@@ -85,17 +92,23 @@ void Machine::arrive(Stream& stream, Op& op) {
 
 void Machine::run_rendezvous(Rendezvous& rendezvous) {
   bool valid = true;
+  std::vector<Range> ranges;
   for (std::size_t i = 0; i < rendezvous.num_participants(); ++i) {
     const Part& part = *rendezvous.parts_[i];
     valid = check_ranges(part.reads, part.writes, rendezvous.ops_[i]) && valid;
+    ranges.insert(ranges.end(), part.reads.begin(), part.reads.end());
+    ranges.insert(ranges.end(), part.writes.begin(), part.writes.end());
     rendezvous.clock_.join(accessors[rendezvous.ops_[i]].clock);
   }
   trace.push_back(rendezvous.name() + (valid ? " runs" : " does not run"));
-  rendezvous.done_ = true;
   export_rendezvous(rendezvous);
   if (valid) {
+    memory.expose(ranges);
+    loudly_acquire(&rendezvous);
     run(rendezvous.options_.run, rendezvous.ops_.back());
+    loudly_release(&rendezvous);
   }
+  rendezvous.done_ = true;
   now += rendezvous.options_.duration;
 }
 
@@ -103,6 +116,7 @@ void Machine::finish(Stream& stream, Op& op) {
   bool valid = true;
   for (const Part& part : op.spec.parts) {
     stream.clock.join(part.rendezvous->clock_);
+    loudly_acquire(part.rendezvous.get());
     valid = valid && !part.rendezvous->cancelled_;
   }
   accessors[op.number].clock = stream.clock;
@@ -113,10 +127,20 @@ void Machine::finish(Stream& stream, Op& op) {
     return;
   }
   valid = valid && check_ranges(op.spec.reads, op.spec.writes, op.number);
+  if (op.spec.mark) {
+    mark(*op.spec.mark, op.number);
+  }
   trace.push_back(fmt::format("{} on {}: {}{}", op.number, stream.name, op.spec.name,
                               valid ? "" : " does not run"));
   export_op(stream, op);
   if (valid) {
+    if (op.spec.run && !op.is_host_function) {
+      std::vector<Range> ranges = op.spec.reads;
+      ranges.insert(ranges.end(), op.spec.writes.begin(), op.spec.writes.end());
+      memory.expose(ranges);
+    }
+    loudly_touch(op.spec.reads, false);
+    loudly_touch(op.spec.writes, true);
     run(op.spec.run, op.number);
   }
   // So that no two operations are at the same time.
@@ -126,20 +150,26 @@ void Machine::finish(Stream& stream, Op& op) {
 
 void Machine::run(const std::function<void()>& body, std::uint32_t number) {
   if (!body) {
+    memory.hide();
     return;
   }
-  memory.expose();
-  running_op = number;
-  op_thread = std::this_thread::get_id();
+  ThreadState& thread = this_thread(*this);
   try {
-    body();
+    if (has_workers()) {
+      run_unlocked(body);
+    } else {
+      thread.is_in_op = true;
+      running_op = number;
+      body();
+    }
   } catch (const std::exception& error) {
     report(ReportKind::InvalidUse,
            fmt::format("'{}' threw: {}", accessors[number].name, error.what()),
            {{"called", accessors[number].site}});
   }
-  op_thread = std::thread::id();
+  thread.is_in_op = false;
   running_op = 0;
+  memory.hide();
 }
 
 bool Machine::breaks(const OpSpec& spec) {
@@ -163,7 +193,8 @@ void Machine::break_device(int device) {
         part.rendezvous->arrived_.at(part.participant) = part.rendezvous->done_;
       }
     }
-    stream.queue.clear();
+    const bool keeps_first = stream.is_busy && !stream.queue.empty();
+    stream.queue.erase(stream.queue.begin() + (keeps_first ? 1 : 0), stream.queue.end());
   }
 }
 

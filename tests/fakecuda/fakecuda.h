@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/host_schedule.h"
+#include "tests/fakecuda/range.h"
 #include "tests/fakecuda/rendezvous.h"
 #include "tests/fakecuda/report.h"
 #include "tests/support/virtual_time.h"
@@ -41,11 +43,6 @@ class HangError : public Error {
   using Error::Error;
 };
 
-struct Range {
-  const void* data = nullptr;
-  std::size_t nbytes = 0;
-};
-
 // What one stream does in a rendezvous, and what of its memory is touched there.
 struct Part {
   std::shared_ptr<Rendezvous> rendezvous;
@@ -54,18 +51,29 @@ struct Part {
   std::vector<Range> writes = {};
 };
 
+// What an allocator that hands out parts of an allocation knows: of `block`, the first `in_use`
+// bytes have got a new owner and hold nothing, and the others belong to nobody. Ordered as a write
+// of the whole block.
+struct Mark {
+  Range block = {};
+  std::size_t in_use = 0;
+};
+
 struct OpSpec {
   // "layer_norm"; trace, reports and faults know it by this name.
   std::string name = {};
-  // All that is read and written. Ranges may overlap; a strided view is one range per row. They are
-  // checked before the operation runs; it does not run if one lies outside of live memory.
+  // All that is read and written, or nothing if `run` tells of each access (on_access). Ranges may
+  // overlap; a strided view is one range per row. They are checked before the operation runs; it
+  // does not run if one lies outside of live memory. An operation that has ranges can touch no
+  // other pages of device memory: it ends the process as a host access does.
   std::vector<Range> reads = {};
   std::vector<Range> writes = {};
-  // What it does, if anything; owns all it needs. Runs on some host thread, one at a time, with all
-  // device memory accessible; makes no CUDA call.
+  // What it does, if anything; owns all it needs. Runs on some host thread, one at a time; makes no
+  // CUDA call.
   std::function<void()> run = {};
   // It stops at each of them until that one is done, then runs.
   std::vector<Part> parts = {};
+  std::optional<Mark> mark = {};
   // In virtual time.
   std::chrono::nanoseconds duration{0};
   testing::Resource resource = testing::Resource::Compute;
@@ -107,7 +115,18 @@ struct Faults {
   std::vector<int> delayed_streams = {};
 };
 
+enum class Mode {
+  // One operation and one rank at a time, in the order of the seed.
+  Ordered,
+  // A thread for each stream, and threads of ranks as they come, for the thread sanitizer, which
+  // learns of no order but the one that CUDA promises. A hang is a minute without progress. Memory
+  // is not protected from the host, on_access() and the order of Faults::delayed_streams do
+  // nothing.
+  Threads,
+};
+
 struct Options {
+  Mode mode = Mode::Ordered;
   // 0: issue order; 1: the newest stream and the highest rank first; 2: as late as possible, only
   // what somebody waits for; 3 and up: random.
   std::uint64_t seed = 0;

@@ -173,9 +173,9 @@ TEST_SUITE("fakecuda/faults") {
         const Session session;
         Things things;
         auto* x = things.device<volatile int>(kNumel);
-        succeed(enqueue(things.stream(), {.name = "fill",
-                                          .writes = {{const_cast<int*>(x), 16}},
-                                          .run = [x] { x[0] = 1; }}));
+        succeed(enqueue(
+            things.stream(),
+            {.name = "fill", .writes = {{const_cast<int*>(x), 16}}, .run = [x] { x[0] = 1; }}));
         succeed(cudaDeviceSynchronize());
         if (is_write) {
           x[3] = 2;
@@ -191,6 +191,37 @@ TEST_SUITE("fakecuda/faults") {
             std::string::npos);
       CHECK(ending.text.find("faults_test.cpp:") != std::string::npos);
     }
+  }
+
+  TEST_CASE("an operation that touches what it does not name ends the process") {
+    const Ending ending = run_in_child([] {
+      const Session session;
+      Things things;
+      auto* named = things.device<char>(10000);
+      auto* other = things.device<char>(10000);
+      succeed(enqueue(things.stream(), {.name = "liar", .writes = {{named, 10000}}, .run = [other] {
+                                          other[7] = 1;
+                                        }}));
+      cudaDeviceSynchronize();
+    });
+    CHECK(ending.status == kHostAccessExit);
+    CAPTURE(ending.text);
+    CHECK(ending.text.find("'liar' write of device memory: byte 7 of cudaMalloc #2") !=
+          std::string::npos);
+  }
+
+  TEST_CASE("a host function that touches device memory ends the process") {
+    const Ending ending = run_in_child([] {
+      const Session session;
+      Things things;
+      succeed(cudaLaunchHostFunc(
+          things.stream(), [](void* memory) { static_cast<char*>(memory)[5] = 1; },
+          things.device<char>(16)));
+      cudaDeviceSynchronize();
+    });
+    CHECK(ending.status == kHostAccessExit);
+    CHECK(ending.text.find("'host function' write of device memory: byte 5 of cudaMalloc #1") !=
+          std::string::npos);
   }
 
   TEST_CASE("a raw host access to freed pinned memory ends the process and names it") {

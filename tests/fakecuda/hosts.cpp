@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/fakecuda/machine.h"
+#include "tests/fakecuda/thread_sanitizer.h"
 
 // How host threads take turns: of those that are ranks, one runs at a time.
 namespace fsdptrain::fakecuda {
@@ -68,13 +69,16 @@ std::string Machine::hang_text() const {
 
 bool Machine::let_others_act(Call& call, const Stream* awaited) {
   Host& me = call.host;
+  if (has_workers() && !hung && wait_for_progress(call.lock)) {
+    return true;
+  }
   if (!hung) {
     std::vector<Stream*> runnable = runnable_streams(false);
     const std::vector<Host*> hosts = me.rank < 0 ? std::vector<Host*>{} : runnable_hosts(me);
     if (runnable.empty() && hosts.empty()) {
       runnable = runnable_streams(true);
     }
-    if (!runnable.empty() || !hosts.empty()) {
+    if (!has_workers() && (!runnable.empty() || !hosts.empty())) {
       if (goes_to_host(runnable.size(), hosts.size())) {
         hand_over(me, *choose_host(hosts, me), call.lock);
       } else {
@@ -83,10 +87,10 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
       }
       return true;
     }
-    const bool others_run = std::ranges::any_of(
-        ranks, [](const Host& rank) { return rank.state != Host::State::Ended; });
+    const bool others_run = !has_workers() && std::ranges::any_of(ranks, [](const Host& rank) {
+      return rank.state != Host::State::Ended;
+    });
     if (me.rank < 0 && others_run) {
-      memory.hide();
       progressed.wait(call.lock);
       return true;
     }
@@ -104,13 +108,11 @@ bool Machine::let_others_act(Call& call, const Stream* awaited) {
   if (std::uncaught_exceptions() > 0 || std::exchange(me.has_thrown, true)) {
     return false;
   }
-  memory.hide();
   throw HangError(hang);
 }
 
 void Machine::hand_over(Host& me, Host& other, std::unique_lock<std::mutex>& lock) {
   trace.push_back(other.name + " goes on");
-  memory.hide();
   current = &other;
   other.turn.notify_one();
   me.turn.wait(lock, [&] { return current == &me; });
@@ -154,7 +156,7 @@ cudaError_t Machine::synchronize(Call& call, Stream& stream) {
       return cudaErrorLaunchTimeout;
     }
   }
-  call.host.clock.join(stream.clock);
+  tell(call.host, stream.clock, &stream);
   return devices[static_cast<std::size_t>(stream.device)].error;
 }
 
@@ -171,9 +173,12 @@ cudaError_t Machine::synchronize_device(Call& call, int device) {
 void Machine::wait(Call& call, const std::function<bool()>& ready) {
   Host& me = call.host;
   const auto is_ready = [&] {
-    memory.hide();
     call.lock.unlock();
-    const bool result = ready();
+    bool result = false;
+    {
+      const Loud loud(has_workers());
+      result = ready();
+    }
     call.lock.lock();
     return result;
   };
@@ -184,7 +189,11 @@ void Machine::wait(Call& call, const std::function<bool()>& ready) {
     me.ready_is_ours = false;
     me.checked_at = progress;
     try {
-      if (!let_others_act(call, nullptr)) {
+      if (has_workers()) {
+        // Nobody tells the fake when it becomes ready.
+        progressed.wait_until(call.lock,
+                              std::chrono::system_clock::now() + std::chrono::milliseconds(1));
+      } else if (!let_others_act(call, nullptr)) {
         throw HangError(hang);
       }
     } catch (...) {
@@ -204,6 +213,10 @@ void Machine::wait(Call& call, const std::function<bool()>& ready) {
 void Machine::begin(Host& host, std::unique_lock<std::mutex>& lock) {
   host.clock.join(outside.clock);
   outside.clock.tick(outside.component);
+  if (has_workers()) {
+    host.state = Host::State::Running;
+    return;
+  }
   host.state = Host::State::Ready;
   ++num_begun;
   if (num_begun == static_cast<int>(ranks.size())) {
@@ -221,10 +234,12 @@ void Machine::begin(Host& host, std::unique_lock<std::mutex>& lock) {
 }
 
 void Machine::end(Host& host) {
-  memory.hide();
   host.state = Host::State::Ended;
   outside.clock.join(host.clock);
   ++progress;
+  if (has_workers()) {
+    return;
+  }
   current = nullptr;
   std::vector<Host*> next = runnable_hosts(host);
   if (next.empty()) {
@@ -250,7 +265,6 @@ void Machine::drain() {
       runnable = runnable_streams(true);
     }
     if (runnable.empty()) {
-      memory.hide();
       return;
     }
     step(*choose_stream(runnable, nullptr));

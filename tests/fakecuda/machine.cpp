@@ -25,7 +25,8 @@ std::uint64_t next_session_number() {
 Machine::Machine(const Options& machine_options)
     : options(machine_options),
       session_number(next_session_number()),
-      memory(options.num_devices, options.device_memory, options.protects_memory),
+      memory(options.num_devices, options.device_memory,
+             options.protects_memory && options.mode == Mode::Ordered),
       devices(static_cast<std::size_t>(options.num_devices)),
       // Number 0 is nobody.
       accessors(1),
@@ -40,6 +41,7 @@ Stream* Machine::add_stream(int device, std::string name) {
   stream.device = device;
   stream.name = std::move(name);
   stream.component = num_components++;
+  add_worker(stream);
   return &stream;
 }
 
@@ -105,6 +107,8 @@ Op& Machine::enqueue(Stream& stream, Op op, const Call& call) {
        .place = fmt::format("op {}, device {}, {}", op.number, stream.device, stream.name),
        .component = stream.component,
        .site = call.site});
+  loudly_release(&accessors.back());
+  progressed.notify_all();
   return stream.queue.emplace_back(std::move(op));
 }
 

@@ -64,6 +64,8 @@ struct Op {
   // What its host thread knew.
   Clock host_clock = {};
   bool arrived = false;
+  // Code of the host: it may touch no device memory.
+  bool is_host_function = false;
 };
 
 struct Stream {
@@ -79,6 +81,8 @@ struct Stream {
   std::deque<Op> queue = {};
   bool destroyed = false;
   bool delayed = false;
+  // Its worker runs the first operation and holds no lock.
+  bool is_busy = false;
 };
 
 struct Device {
@@ -156,9 +160,26 @@ class Machine {
   void drain();
   std::string hang_text() const;
 
+  // Streams as threads (workers.cpp).
+  bool has_workers() const { return options.mode == Mode::Threads; }
+  void stop_workers();
+  // What the thread sanitizer must know of the calling thread, which is the fake's otherwise.
+  void loudly_release(const void* token) const;
+  void loudly_acquire(const void* token) const;
+  void loudly_touch(const std::vector<Range>& ranges, bool is_write) const;
+  // Whether anything happened; false after a time in which nothing did.
+  bool wait_for_progress(std::unique_lock<std::mutex>& lock);
+  // The host thread knows from now on what a stream or a recording knows.
+  void tell(Host& host, const Clock& clock, const void* token) const {
+    host.clock.join(clock);
+    loudly_acquire(token);
+  }
+
   // Memory (access.cpp).
   // Whether all of the range may be touched; reports what is wrong about it.
   bool check_access(const Range& range, bool is_write, std::uint32_t accessor);
+  // Reports accesses to the block that may still be under way.
+  void mark(const Mark& block, std::uint32_t accessor);
   bool check_ranges(const std::vector<Range>& reads, const std::vector<Range>& writes,
                     std::uint32_t accessor);
   std::uint32_t add_host_accessor(const Call& call, std::string name);
@@ -191,8 +212,7 @@ class Machine {
   std::uint64_t num_ops_run = 0;
   std::chrono::nanoseconds now{0};
 
-  // The thread that runs an operation, and which one.
-  std::atomic<std::thread::id> op_thread{};
+  // The operation that runs, where one runs at a time.
   std::atomic<std::uint32_t> running_op = 0;
 
   Host outside;
@@ -205,6 +225,8 @@ class Machine {
   std::uint64_t progress = 1;
   // What threads wait for that are no ranks.
   std::condition_variable progressed;
+  std::deque<std::jthread> workers;
+  bool workers_stop = false;
 
  private:
   using ReportKey = std::tuple<ReportKind, std::uint32_t, std::uint32_t, std::uint64_t>;
@@ -217,6 +239,9 @@ class Machine {
   void run_rendezvous(Rendezvous& rendezvous);
   void finish(Stream& stream, Op& op);
   void run(const std::function<void()>& body, std::uint32_t number);
+  void add_worker(Stream& stream);
+  void work(Stream& stream);
+  void run_unlocked(const std::function<void()>& body);
   bool breaks(const OpSpec& spec);
   void export_op(Stream& stream, const Op& op);
   void export_rendezvous(const Rendezvous& rendezvous);

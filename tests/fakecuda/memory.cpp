@@ -72,13 +72,6 @@ Address Arena::take(std::size_t nbytes, std::size_t alignment) {
   return begin_ + offset;
 }
 
-void Arena::expose(bool exposed) {
-  if (used_ != 0) {
-    mprotect(as_pointer(begin_), round_up(used_, kPage),
-             exposed ? PROT_READ | PROT_WRITE : PROT_NONE);
-  }
-}
-
 void Arena::release(Address begin, std::size_t nbytes) {
   const Address first = round_up(begin, kPage);
   const Address last = (begin + nbytes) / kPage * kPage;
@@ -108,13 +101,14 @@ Allocation* Memory::allocate_device(int device, std::size_t nbytes, const CallSi
   if (nbytes > free_bytes(device)) {
     return nullptr;
   }
-  const Address begin = devices_[index].take(nbytes, 256);
+  // Bytes of their own pages can be exposed without their neighbours.
+  const Address begin = devices_[index].take(nbytes, nbytes < kPage ? 256 : kPage);
   check<OutOfMemoryError>(begin != 0, "fake CUDA: all addresses of device {} were given out once",
                           device);
   live_bytes_[index] += nbytes;
-  exposed_ = false;
-  expose();
+  expose(begin, begin + nbytes);
   std::fill_n(static_cast<unsigned char*>(as_pointer(begin)), nbytes, kFill);
+  hide();
   return add({.begin = begin,
               .nbytes = nbytes,
               .kind = MemoryKind::Device,
@@ -189,22 +183,44 @@ std::size_t Memory::free_bytes(int device) const {
   return device_memory_ - live_bytes_[static_cast<std::size_t>(device)];
 }
 
-void Memory::expose() {
-  if (!exposed_) {
-    for (Arena& arena : devices_) {
-      arena.expose(true);
+void Memory::expose(Address begin, Address end) {
+  const Address first = begin / kPage * kPage;
+  const Address last = round_up(end, kPage);
+  if (first < last) {
+    mprotect(as_pointer(first), last - first, PROT_READ | PROT_WRITE);
+    exposed_.emplace_back(first, last);
+  }
+}
+
+void Memory::expose(const std::vector<Range>& ranges) {
+  if (ranges.empty()) {
+    for (const Arena& arena : devices_) {
+      expose(arena.begin(), arena.begin() + arena.used());
     }
-    exposed_ = true;
+    return;
+  }
+  std::map<const Allocation*, std::pair<Address, Address>> touched;
+  for (const Range& range : ranges) {
+    const auto begin = reinterpret_cast<Address>(range.data);
+    const Allocation* allocation = find(begin);
+    if (allocation != nullptr && allocation->kind == MemoryKind::Device) {
+      auto& [first, last] = touched.try_emplace(allocation, begin, begin).first->second;
+      first = std::min(first, begin);
+      last = std::max(last, begin + range.nbytes);
+    }
+  }
+  for (const auto& [allocation, bytes] : touched) {
+    expose(bytes.first, bytes.second);
   }
 }
 
 void Memory::hide() {
-  if (exposed_ && protects_) {
-    for (Arena& arena : devices_) {
-      arena.expose(false);
+  if (protects_) {
+    for (const auto& [begin, end] : exposed_) {
+      mprotect(as_pointer(begin), end - begin, PROT_NONE);
     }
-    exposed_ = false;
   }
+  exposed_.clear();
 }
 
 }  // namespace fsdptrain::fakecuda

@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/fakecuda/range.h"
 #include "tests/fakecuda/report.h"
 #include "tests/fakecuda/shadow.h"
 
@@ -49,8 +51,9 @@ class Arena {
   // Aligned to `alignment`, with at least kRedzone unused bytes on both sides; 0 if none is left.
   Address take(std::size_t nbytes, std::size_t alignment);
   bool contains(Address address) const { return address - begin_ < capacity_; }
-  // Lets everybody read and write all that was taken, or nobody.
-  void expose(bool exposed);
+  // All that was taken.
+  Address begin() const { return begin_; }
+  std::size_t used() const { return used_; }
   // Gives the pages that lie within the range back to the system.
   void release(Address begin, std::size_t nbytes);
 
@@ -84,16 +87,20 @@ class Memory {
   std::size_t free_bytes(int device) const;
   std::size_t total_bytes() const { return device_memory_; }
 
-  // Device memory becomes accessible to everybody until hide().
-  void expose();
+  // What the ranges name of device memory, allocation by allocation from the first to the last
+  // byte, becomes accessible until hide(); all of it if there are no ranges.
+  void expose(const std::vector<Range>& ranges);
   void hide();
 
  private:
+  void expose(Address begin, Address end);
+
   Allocation* add(Allocation allocation);
 
   std::size_t device_memory_;
   bool protects_;
-  bool exposed_ = false;
+  // Whole pages.
+  std::vector<std::pair<Address, Address>> exposed_;
   std::vector<Arena> devices_;
   Arena pinned_;
   std::vector<std::size_t> live_bytes_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tests/fakecuda/call.h"
+#include "tests/fakecuda/thread_sanitizer.h"
 
 namespace fsdptrain::fakecuda {
 
@@ -24,6 +25,7 @@ Host& RankSchedule::host_of(int rank) {
 }
 
 void RankSchedule::begin(int rank) {
+  const Quiet quiet(machine_.has_workers());
   std::unique_lock lock(machine_.mutex);
   Host& host = host_of(rank);
   this_thread(machine_).rank = &host;
@@ -31,12 +33,14 @@ void RankSchedule::begin(int rank) {
 }
 
 void RankSchedule::end(int rank) {
+  const Quiet quiet(machine_.has_workers());
   const std::unique_lock lock(machine_.mutex);
   this_thread(machine_).rank = nullptr;
   machine_.end(host_of(rank));
 }
 
 void RankSchedule::wait(const std::function<bool()>& ready) {
+  const Quiet quiet(machine_.has_workers());
   std::unique_lock lock(machine_.mutex);
   Host* host = this_thread(machine_).rank;
   check(host != nullptr, "fake CUDA: a thread waits that never began as a rank");

@@ -32,7 +32,7 @@ class Rendezvous {
     std::string name = {};
     // One name each, "rank 0"; their number is how many must arrive.
     std::vector<std::string> participants = {};
-    // Called once with all memory accessible; may be empty.
+    // Called once; may touch what the parts of all participants name. May be empty.
     std::function<void()> run = {};
     // In virtual time, of which link (testing::Place).
     std::chrono::nanoseconds duration{0};

@@ -41,9 +41,9 @@ struct Ranks {
   cudaEvent_t event = things.event();
   std::string order;
   std::shared_ptr<Rendezvous> gather = std::make_shared<Rendezvous>(
-      Rendezvous::Options{.name = "gather #0",
-                          .participants = {"rank 0", "rank 1"},
-                          .run = [this] { order += "gather "; }});
+      Rendezvous::Options{.name = "gather #0", .participants = {"rank 0", "rank 1"}, .run = [this] {
+                            order += "gather ";
+                          }});
 };
 
 }  // namespace
@@ -120,10 +120,10 @@ TEST_SUITE("fakecuda/rendezvous") {
       Ranks ranks(seed);
       std::vector<std::shared_ptr<Rendezvous>> sends;
       for (const char* name : {"0 to 1", "1 to 0"}) {
-        sends.push_back(std::make_shared<Rendezvous>(
-            Rendezvous::Options{.name = name,
-                                .participants = {"sender", "receiver"},
-                                .run = [&ranks, name] { ranks.order += name; }}));
+        sends.push_back(std::make_shared<Rendezvous>(Rendezvous::Options{
+            .name = name, .participants = {"sender", "receiver"}, .run = [&ranks, name] {
+              ranks.order += name;
+            }}));
       }
       launch(ranks.streams[0], "fill x", {}, {range(ranks.x, kNumel)});
       launch(ranks.streams[1], "fill y", {}, {range(ranks.y, kNumel)});

@@ -98,11 +98,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return on_stream("cudaStreamQuery", handle, [](Machine&, Call& call, Stream& stream) {
+  return on_stream("cudaStreamQuery", handle, [](Machine& machine, Call& call, Stream& stream) {
     if (!stream.queue.empty()) {
       return cudaErrorNotReady;
     }
-    call.host.clock.join(stream.clock);
+    machine.tell(call.host, stream.clock, &stream);
     return cudaSuccess;
   });
 }
@@ -139,7 +139,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
                     {.kind = Op::Kind::Work,
                      .spec = {.name = "host function",
                               .run = [function, argument] { function(argument); },
-                              .resource = fsdptrain::testing::Resource::None}},
+                              .resource = fsdptrain::testing::Resource::None},
+                     .is_host_function = true},
                     call);
     return cudaSuccess;
   });
@@ -189,12 +190,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event_handle, cudaStream_t handle) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
-  return on_event("cudaEventQuery", handle, [](Machine&, Call& call, Event& event) {
+  return on_event("cudaEventQuery", handle, [](Machine& machine, Call& call, Event& event) {
     if (event.last) {
       if (!event.last->done) {
         return cudaErrorNotReady;
       }
-      call.host.clock.join(event.last->clock);
+      machine.tell(call.host, event.last->clock, event.last.get());
     }
     return cudaSuccess;
   });
@@ -209,7 +210,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     if (!machine.block(call, last->stream, [last] { return last->done; })) {
       return cudaErrorLaunchTimeout;
     }
-    call.host.clock.join(last->clock);
+    machine.tell(call.host, last->clock, last.get());
     return machine.devices[static_cast<std::size_t>(last->stream->device)].error;
   });
 }

@@ -49,6 +49,7 @@ void report_leaks(Machine& machine) {
 
 bool on_access(const void* data, std::size_t nbytes, bool is_write) {
   const std::shared_ptr<Machine>& here = machine();
+  // A stream's worker is seen by the sanitizer instead.
   const std::uint32_t op = here ? here->running_op.load() : 0;
   if (op == 0) {
     return true;
@@ -74,6 +75,7 @@ bool check_host_access(const void* data, std::size_t nbytes, Access access) {
                   call);
     } else {
       here.check_access({data, nbytes}, is_write, here.add_host_accessor(call, call.name));
+      here.loudly_touch({{data, nbytes}}, is_write);
     }
     clean = here.reports.size() == num_reports;
     return cudaSuccess;
@@ -140,10 +142,13 @@ void Session::finish() {
   if (machine() != machine_) {
     return;
   }
+  machine_->stop_workers();
   {
     const std::lock_guard lock(machine_->mutex);
     if (!machine_->hung) {
-      machine_->drain();
+      if (!machine_->has_workers()) {
+        machine_->drain();
+      }
       for (const Stream& stream : machine_->streams) {
         if (!stream.queue.empty()) {
           machine_->report(ReportKind::Hang, machine_->hang_text(), std::vector<Place>{});

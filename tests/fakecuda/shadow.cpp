@@ -6,7 +6,8 @@
 namespace fsdptrain::fakecuda {
 
 Shadow::Shadow(std::size_t nbytes, bool initialised) {
-  intervals_[0] = {.end = nbytes, .writer = 0, .readers = {}, .initialised = initialised};
+  intervals_[0] = {
+      .end = nbytes, .writer = 0, .readers = {}, .initialised = initialised, .unowned = false};
 }
 
 // The interval that begins at `offset`, cut from the one around it if need be; the end if there are
@@ -57,7 +58,9 @@ void Shadow::read(std::size_t offset, std::size_t nbytes, std::uint32_t op,
   const auto last = cut(offset + nbytes);
   for (auto it = cut(offset); it != last; ++it) {
     Interval& bytes = it->second;
-    if (!bytes.initialised) {
+    if (bytes.unowned) {
+      visitor.unowned(it->first);
+    } else if (!bytes.initialised) {
       visitor.uninitialised(it->first);
     }
     if (bytes.writer != 0 && bytes.writer != op && !visitor.is_ordered(bytes.writer)) {
@@ -82,18 +85,37 @@ void Shadow::write(std::size_t offset, std::size_t nbytes, std::uint32_t op,
   }
   const auto last = cut(offset + nbytes);
   for (auto it = cut(offset); it != last; ++it) {
-    Interval& bytes = it->second;
-    if (bytes.writer != 0 && bytes.writer != op && !visitor.is_ordered(bytes.writer)) {
-      visitor.conflict(bytes.writer, true, it->first);
+    if (it->second.unowned) {
+      visitor.unowned(it->first);
     }
-    for (const std::uint32_t reader : bytes.readers) {
-      if (reader != op && !visitor.is_ordered(reader)) {
-        visitor.conflict(reader, false, it->first);
-      }
+    write_after(it, op, visitor);
+    it->second.initialised = true;
+  }
+  merge(offset, offset + nbytes);
+}
+
+void Shadow::write_after(Intervals::iterator at, std::uint32_t op, const Visitor& visitor) {
+  Interval& bytes = at->second;
+  if (bytes.writer != 0 && bytes.writer != op && !visitor.is_ordered(bytes.writer)) {
+    visitor.conflict(bytes.writer, true, at->first);
+  }
+  for (const std::uint32_t reader : bytes.readers) {
+    if (reader != op && !visitor.is_ordered(reader)) {
+      visitor.conflict(reader, false, at->first);
     }
-    bytes.readers.clear();
-    bytes.writer = op;
-    bytes.initialised = true;
+  }
+  bytes.readers.clear();
+  bytes.writer = op;
+}
+
+void Shadow::mark(std::size_t offset, std::size_t nbytes, std::size_t in_use, std::uint32_t op,
+                  const Visitor& visitor) {
+  cut(offset + in_use);
+  const auto last = cut(offset + nbytes);
+  for (auto it = cut(offset); it != last; ++it) {
+    write_after(it, op, visitor);
+    it->second.initialised = false;
+    it->second.unowned = it->first >= offset + in_use;
   }
   merge(offset, offset + nbytes);
 }

@@ -232,7 +232,7 @@ TEST_SUITE("fakecuda/streams") {
     two.things.destroy();
     const std::string text = describe_all(two.session.reports());
     CHECK(text.find("neither device nor pinned memory") != std::string::npos);
-    CHECK(text.find("cudaDeviceSynchronize is called from inside of 'caller'") !=
+    CHECK(text.find("cudaDeviceSynchronize is called from inside of an operation") !=
           std::string::npos);
     CHECK(text.find("'thrower' threw: no kernel throws") != std::string::npos);
   }
