@@ -201,6 +201,8 @@ std::size_t Allocator::add_holder(std::size_t nbytes, MemoryCategory category) {
 }
 
 void Allocator::release_cached() {
+  // Also called where the rank's thread has ended.
+  api_->make_current();
   for (auto& [key, blocks] : cache_) {
     const auto& [stream, block_bytes] = key;
     for (const Block& block : blocks) {
