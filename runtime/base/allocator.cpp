@@ -201,25 +201,16 @@ std::size_t Allocator::add_holder(std::size_t nbytes, MemoryCategory category) {
 }
 
 void Allocator::release_cached() {
-  // Also called where the rank's thread has ended.
-  api_->make_current();
   for (auto& [key, blocks] : cache_) {
-    const auto& [stream, block_bytes] = key;
-    for (const Block& block : blocks) {
+    const std::size_t block_bytes = key.second;
+    while (!blocks.empty()) {
+      Block& block = blocks.back();
       for (const Event& use : block.uses) {
         use.synchronize();
       }
       if (block.data != nullptr) {
-        api_->mark_block(block.data, block_bytes, block_bytes, stream);
-      }
-    }
-    // What the stream itself did with them.
-    if (stream != nullptr) {
-      api_->synchronize_stream(stream);
-    }
-    while (!blocks.empty()) {
-      if (blocks.back().data != nullptr) {
-        api_->free(blocks.back().data, kind_);
+        api_->mark_block(block.data, block_bytes, block_bytes, key.first);
+        api_->free(block.data, kind_);
       }
       counters_.raw_bytes -= static_cast<std::int64_t>(block_bytes);
       blocks.pop_back();

@@ -253,7 +253,12 @@ TEST_SUITE("comm/nccl/failures") {
         first = ranks.session().trace();
         CHECK(first.size() > 100);
       }
-      CHECK(ranks.session().trace() == first);
+      const std::vector<std::string> trace = ranks.session().trace();
+      const auto [there, here] = std::ranges::mismatch(first, trace);
+      CAPTURE(there - first.begin());
+      CAPTURE((there == first.end() ? "the end" : *there));
+      CAPTURE((here == trace.end() ? "the end" : *here));
+      CHECK(trace == first);
     }
   }
 }
