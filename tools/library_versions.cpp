@@ -10,6 +10,7 @@
 #include <toml++/impl/version.h>
 #include <xxhash.h>
 
+#include "comm/nccl/connect.h"
 #include "tools/build_info.h"
 
 namespace fsdptrain::tools {
@@ -38,6 +39,10 @@ std::vector<LibraryVersion> library_versions() {
     versions.push_back(
         {"oneDNN", dotted(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH)});
   }
+  const comm::nccl::Versions nccl = comm::nccl::versions();
+  versions.push_back({"NCCL", nccl.built == nccl.running
+                                  ? nccl.built
+                                  : fmt::format("{} (running {})", nccl.built, nccl.running)});
   return versions;
 }
 

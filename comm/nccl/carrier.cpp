@@ -14,12 +14,15 @@
 #include "comm/nccl/check.h"
 #include "comm/nccl/launch.h"
 #include "comm/nccl/memory.h"
+#include "runtime/base/log.h"
 #include "runtime/base/rank_context.h"
 
 namespace fsdptrain::comm::nccl {
 namespace {
 
 constexpr std::size_t kMaxLanes = 2;
+// How long the device may need to notice what the host knows to have ended.
+constexpr Nanoseconds kLongestEcho = std::chrono::seconds(2);
 
 std::string text_of(const std::exception_ptr& error) noexcept {
   try {
@@ -80,7 +83,11 @@ ncclUniqueId shared_id(const Call& group, Channel& channel, Nanoseconds timeout)
 // Operations that were issued together.
 struct NcclCarrier::Batch final : public Pending {
   Batch(NcclCarrier& owner, std::vector<Call> of, Nanoseconds limit)
-      : carrier(owner), frame(of.front().frame), calls(std::move(of)), timeout(limit) {}
+      : carrier(owner),
+        frame(of.front().frame),
+        members(of.front().members),
+        calls(std::move(of)),
+        timeout(limit) {}
 
   void wait() override { carrier.wait(*this); }
   void drop() noexcept override { carrier.drop(*this); }
@@ -91,6 +98,7 @@ struct NcclCarrier::Batch final : public Pending {
   NcclCarrier& carrier;
   // Of the first of them, for people.
   Frame frame;
+  std::shared_ptr<const Members> members;
   // They keep the tensors, until the wait.
   std::vector<Call> calls;
   Nanoseconds timeout;
@@ -132,6 +140,19 @@ NcclCarrier::~NcclCarrier() {
   }
   // While the tensors of open operations are there.
   groups_.clear();
+  if (!failure_ && num_open_ == 0) {
+    wait_for_streams();
+  }
+}
+
+void NcclCarrier::wait_for_streams() const noexcept {
+  try {
+    for (const Stream& stream : streams_) {
+      stream.synchronize();
+    }
+  } catch (const Error& error) {
+    log_warning("NCCL: at the end of the world: {}", error.what());
+  }
 }
 
 std::size_t NcclCarrier::lane_of(Op op) const {
@@ -317,21 +338,46 @@ void NcclCarrier::note_passed() {
   }
 }
 
+void NcclCarrier::finish_first() {
+  const Batch& batch = *in_flight_.front();
+  const auto has_passed = [&] {
+    check_communicators();
+    return batch.has_passed();
+  };
+  int gone = -1;
+  const bool has_ended = wait_.until(
+      [&] {
+        gone = departed_member(batch);
+        return has_passed() || gone >= 0;
+      },
+      batch.timeout);
+  if (!has_ended) {
+    fail_timeout(batch);
+  }
+  // Who left has done his part, or never will; the device may be a little behind.
+  const Nanoseconds rest = std::min(batch.timeout, kLongestEcho);
+  if (gone >= 0 && !wait_.until(has_passed, rest)) {
+    fail<PeerError>("rank {} {} before the end of {}, in which rank {} waits for it", gone,
+                    options_.channel->link().presence(gone) == Presence::Left ? "left" : "died",
+                    to_string(batch.frame), rank());
+  }
+}
+
+int NcclCarrier::departed_member(const Batch& batch) {
+  for (const int member : batch.members->ranks) {
+    if (member != rank() && options_.channel->link().presence(member) != Presence::Here) {
+      return member;
+    }
+  }
+  return -1;
+}
+
 void NcclCarrier::finish() {
   check_usable();
   try {
     while (!in_flight_.empty()) {
-      const Batch& batch = *in_flight_.front();
-      show(Progress::Waiting, batch.frame);
-      const bool has_passed = wait_.until(
-          [&] {
-            check_communicators();
-            return batch.has_passed();
-          },
-          batch.timeout);
-      if (!has_passed) {
-        fail_timeout(batch);
-      }
+      show(Progress::Waiting, in_flight_.front()->frame);
+      finish_first();
       complete_first();
     }
   } catch (...) {

@@ -51,10 +51,15 @@ class NcclCarrier final : public Carrier {
   void wait(Batch& batch);
   // A Work was dropped without a wait.
   void drop(Batch& batch) noexcept;
+  void wait_for_streams() const noexcept;
   std::uint64_t begin_record(const Call& call);
   // Notes what has passed since the last look; TimeoutError for what should have.
   void note_passed();
   void complete_first();
+  // Blocks the host until the first one in flight has ended.
+  void finish_first();
+  // A member of its group that has left or died; -1 for none.
+  int departed_member(const Batch& batch);
   // Throws what NCCL says of any communicator.
   void check_communicators();
   [[noreturn]] void fail_timeout(const Batch& batch);

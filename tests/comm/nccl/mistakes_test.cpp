@@ -1,1 +1,285 @@
-namespace {}
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/collective/collective_record.h"
+#include "comm/error.h"
+#include "comm/flight/reader.h"
+#include "comm/process_group.h"
+#include "runtime/base/rank_context.h"
+#include "runtime/tensor/transfer.h"
+#include "tests/comm/nccl/fake_ranks.h"
+
+// Each mistake that real streams and the real NCCL would answer with wrong numbers or a hang is
+// reported by name, in every order of operations.
+namespace fsdptrain::comm {
+namespace {
+
+using fakecuda::ReportKind;
+using testing::FakeRanks;
+using testing::in_all_orders;
+using testing::is_a;
+using testing::text_of;
+using testing::touch;
+
+Tensor ones(World& world, std::int64_t numel) {
+  return to_device(Tensor::full({numel}, 1), world.device());
+}
+
+// Some report of this kind has all of these texts.
+void expect_reported(FakeRanks& ranks, ReportKind kind, const std::vector<std::string>& texts) {
+  bool found = false;
+  std::string all;
+  for (const fakecuda::Report& report : ranks.session().reports()) {
+    const std::string text = describe(report);
+    all += text + "\n";
+    bool has_all = report.kind == kind;
+    for (const std::string& part : texts) {
+      has_all = has_all && text.find(part) != std::string::npos;
+    }
+    found = found || has_all;
+  }
+  CHECK_MESSAGE(found, all);
+}
+
+std::size_t num_reports(FakeRanks& ranks, ReportKind kind) {
+  return static_cast<std::size_t>(
+      std::ranges::count(ranks.session().reports(), kind, &fakecuda::Report::kind));
+}
+
+void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
+  CAPTURE(text);
+  for (const std::string& part : parts) {
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("comm/nccl/mistakes") {
+  TEST_CASE("a tensor that another stream computes is not ready for the collective") {
+    in_all_orders([](std::uint64_t seed) {
+      for (const bool waits : {true, false}) {
+        FakeRanks ranks(2, seed);
+        ranks.run([&](World& world) {
+          DeviceContext& device = current_context().device(world.device());
+          const Stream side = device.make_stream("side");
+          const Tensor tensor = ones(world, 64);
+          side.wait(device.compute_stream());
+          {
+            const StreamGuard guard(side);
+            touch("compute on the side", tensor);
+          }
+          if (waits) {
+            device.compute_stream().wait(side);
+          }
+          world.group().issue(all_reduce(tensor)).wait();
+        });
+        if (waits) {
+          ranks.expect_clean();
+        } else {
+          expect_reported(ranks, ReportKind::UnorderedAccess,
+                          {"compute on the side", "ncclAllReduce"});
+        }
+      }
+    });
+  }
+
+  TEST_CASE("what is gathered cannot be used before the wait") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Tensor whole = Tensor::empty({64}, DType::Float32, world.device());
+        const Tensor part = ones(world, 32);
+        const Tensor copy = Tensor::empty({64}, DType::Float32, world.device());
+        Work work = world.group().issue(all_gather(whole, part));
+        touch("early use", copy, whole);
+        work.wait();
+      });
+      expect_reported(ranks, ReportKind::UnorderedAccess, {"early use", "ncclAllGather"});
+    });
+  }
+
+  TEST_CASE("what is given cannot be overwritten before the wait") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Tensor whole = Tensor::empty({64}, DType::Float32, world.device());
+        const Tensor part = ones(world, 32);
+        Work work = world.group().issue(all_gather(whole, part));
+        touch("early write", part);
+        work.wait();
+      });
+      expect_reported(ranks, ReportKind::UnorderedAccess, {"early write", "ncclAllGather"});
+    });
+  }
+
+  TEST_CASE("a wait on one stream orders nothing on another") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Stream side = current_context().device(world.device()).make_stream("side");
+        const Tensor tensor = ones(world, 64);
+        Work work = world.group().issue(all_reduce(tensor));
+        {
+          const StreamGuard guard(side);
+          work.wait();
+        }
+        touch("use on the wrong stream", tensor);
+      });
+      expect_reported(ranks, ReportKind::UnorderedAccess,
+                      {"use on the wrong stream", "ncclAllReduce"});
+    });
+  }
+
+  TEST_CASE("memory of a tensor that is dropped goes to nobody before the collective has ended") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Stream side = current_context().device(world.device()).make_stream("side");
+        for (int round = 0; round < 3; ++round) {
+          {
+            const Tensor whole = Tensor::empty({64}, DType::Float32, world.device());
+            Work work = world.group().issue(all_gather(whole, ones(world, 32)));
+            // The compute stream itself is not told of the end.
+            const StreamGuard guard(side);
+            work.wait();
+          }
+          touch("next user", Tensor::empty({64}, DType::Float32, world.device()));
+          touch("next user", Tensor::empty({32}, DType::Float32, world.device()));
+        }
+        current_context().device(world.device()).compute_stream().synchronize();
+      });
+      ranks.expect_clean();
+    });
+  }
+
+  TEST_CASE("memory of the user's own that is freed under a collective is reported") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        void* memory = nullptr;
+        CHECK(cudaMalloc(&memory, 256) == cudaSuccess);
+        const auto storage = Storage::placed(world.device(), 256);
+        storage->restore(static_cast<std::byte*>(memory));
+        const Tensor tensor =
+            Tensor::over(storage, DType::Float32, {64}, Strides::contiguous({64}), 0);
+        touch("fill", tensor);
+        world.group().issue(all_reduce(tensor)).wait();
+        CHECK(cudaFree(memory) == cudaSuccess);
+      });
+      expect_reported(ranks, ReportKind::FreeWhileInUse, {"ncclAllReduce"});
+    });
+  }
+
+  TEST_CASE("two communicators in another order on one rank are named, and by check_order too") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(3, seed);
+      const auto errors = ranks.try_run([](World& world) {
+        const Tensor whole = Tensor::empty({96}, DType::Float32, world.device());
+        const Tensor part = ones(world, 32);
+        const Tensor sum = ones(world, 8);
+        const Operation first = all_gather(whole, part, {.group = 1});
+        const Operation second = all_reduce(sum, {}, {.group = 2});
+        const bool is_odd = world.rank() == 2;
+        Work one = world.group().issue(is_odd ? second : first);
+        Work two = world.group().issue(is_odd ? first : second);
+        one.wait();
+        two.wait();
+        world.check_order();
+      });
+      // The first to end tells the others.
+      CHECK(std::ranges::any_of(errors, is_a<MismatchError>));
+      for (const auto& error : errors) {
+        CHECK(is_a<CommError>(error));
+        expect_contains(text_of(error), {"rank 2 has not issued what rank 0 has", "operation 1 is",
+                                         "all_reduce", "group 2", "on rank 2", "all_gather",
+                                         "group 1", "on rank 0"});
+      }
+      expect_reported(ranks, ReportKind::CollectiveMismatch,
+                      {"the order of two communicators", "'world/gather'", "'world/reduce'"});
+    });
+  }
+
+  TEST_CASE("ranks that issue the same have one order, whatever groups they are in") {
+    FakeRanks ranks(4, 3);
+    ranks.run([](World& world) {
+      const int other = world.rank() ^ 1;
+      const auto pair = world.new_group(
+          {std::min(world.rank(), other), std::max(world.rank(), other)}, "pair");
+      pair->issue(all_reduce(ones(world, 4))).wait();
+      world.check_order();
+      if (world.rank() < 2) {
+        const auto few = world.new_group({0, 1}, "few");
+        few->issue(all_reduce(ones(world, 4))).wait();
+      }
+      world.check_order();
+    });
+    ranks.expect_clean();
+  }
+
+  TEST_CASE("counts, operations and dtypes that differ are named by the fake") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Tensor sum = ones(world, 8 + world.rank());
+        world.group().issue(all_reduce(sum)).wait();
+        const Tensor other = ones(world, 16);
+        world.group()
+            .issue(world.rank() == 0 ? all_reduce(other, {ReduceOp::Max}) : all_reduce(other))
+            .wait();
+        const Tensor half = ones(world, 8);
+        world.group()
+            .issue(world.rank() == 0 ? broadcast(half, 0) : broadcast(half, 1))
+            .wait();
+      });
+      expect_reported(ranks, ReportKind::CollectiveMismatch,
+                      {"'world/reduce'", "ncclAllReduce of 8", "ncclAllReduce of 9"});
+      expect_reported(ranks, ReportKind::CollectiveMismatch, {"max", "sum"});
+      expect_reported(ranks, ReportKind::CollectiveMismatch, {"root 0", "root 1"});
+    });
+  }
+
+  TEST_CASE("in the checking mode both sides are named before anything is launched") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed, {.checks = true});
+      const auto errors = ranks.try_run([](World& world) {
+        world.group().issue(all_reduce(ones(world, 8 + world.rank()))).wait();
+      });
+      for (const auto& error : errors) {
+        CHECK(is_a<CommError>(error));
+        expect_contains(text_of(error), {"all_reduce", "shape: [8] on rank 0, [9] on rank 1",
+                                         "called at tests/comm/nccl/mistakes_test.cpp"});
+      }
+      CHECK(ranks.session().reports().size() ==
+            num_reports(ranks, ReportKind::FreeWhileInUse));
+    });
+  }
+
+  TEST_CASE("a rank that never arrives is a hang, with what each rank did last") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      const auto errors = ranks.try_run([](World& world) {
+        const Tensor tensor = ones(world, 8);
+        world.group().issue(all_reduce(tensor)).wait();
+        if (world.rank() == 0) {
+          world.group().issue(broadcast(tensor, 0)).wait();
+        } else {
+          // It waits for what rank 0 never says.
+          world.control().issue(barrier()).wait();
+        }
+        world.finish();
+      });
+      CHECK(text_of(errors[0]) != "");
+      expect_reported(ranks, ReportKind::Hang,
+                      {"ncclBroadcast #0 of communicator 'world/gather'", "waits for rank 1",
+                       "rank 0 is in", "rank 1 is in"});
+      ranks.ignore_rest();
+    });
+  }
+}
+
+}  // namespace fsdptrain::comm

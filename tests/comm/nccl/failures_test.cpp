@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/collective/collective_record.h"
+#include "comm/error.h"
+#include "comm/flight/reader.h"
+#include "comm/process_group.h"
+#include "runtime/tensor/transfer.h"
+#include "tests/comm/nccl/fake_ranks.h"
+
+// What goes wrong on one rank, and what all of them learn of it.
+namespace fsdptrain::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::FakeRanks;
+using testing::in_all_orders;
+using testing::is_a;
+using testing::text_of;
+using testing::touch;
+
+Tensor ones(World& world, std::int64_t numel) {
+  return to_device(Tensor::full({numel}, 1), world.device());
+}
+
+// Issues sums until it hears that another rank is over.
+void go_on(World& world) {
+  const Tensor tensor = ones(world, 8);
+  for (int round = 0; round < 1000; ++round) {
+    world.group().issue(all_reduce(tensor, {ReduceOp::Max})).wait();
+    world.finish();
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("comm/nccl/failures") {
+  TEST_CASE("an asynchronous error of NCCL ends the world by its name, on every rank") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(3, seed);
+      fakecuda::plan_nccl_fault({"world/reduce", 1, 3, ncclRemoteError});
+      const auto errors = ranks.try_run(go_on);
+      for (const auto& error : errors) {
+        CHECK(is_a<PeerError>(error));
+        CHECK(text_of(error).find("ncclRemoteError") != std::string::npos);
+        CHECK(text_of(error).find("communicator 'world/reduce'") != std::string::npos);
+      }
+      CHECK(fakecuda::nccl_use().num_communicators == 0);
+      ranks.ignore_rest();
+    });
+  }
+
+  TEST_CASE("an error of NCCL's own is no peer's") {
+    FakeRanks ranks(2, 0);
+    fakecuda::plan_nccl_fault({"world/reduce", 0, 0, ncclInternalError});
+    const auto errors = ranks.try_run(go_on);
+    CHECK(is_a<CommError>(errors[0]));
+    CHECK_FALSE(is_a<PeerError>(errors[0]));
+    CHECK(is_a<PeerError>(errors[1]));
+    ranks.ignore_rest();
+  }
+
+  TEST_CASE("a rank that throws ends the waits of the others at once, with its text") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(3, seed);
+      const auto errors = ranks.try_run([](World& world) {
+        const Tensor tensor = ones(world, 8);
+        world.group().issue(all_reduce(tensor)).wait();
+        if (world.rank() == 1) {
+          throw DataError("no more data");
+        }
+        go_on(world);
+      });
+      CHECK(is_a<DataError>(errors[1]));
+      for (const int rank : {0, 2}) {
+        const auto& error = errors[static_cast<std::size_t>(rank)];
+        CHECK(is_a<PeerError>(error));
+        CHECK(text_of(error).find("rank 1 failed: no more data") != std::string::npos);
+      }
+      CHECK(fakecuda::nccl_use().num_communicators == 0);
+      ranks.ignore_rest();
+    });
+  }
+
+  TEST_CASE("abort ends all ranks with its reason, and every later call says it again") {
+    FakeRanks ranks(2, 3);
+    const auto errors = ranks.try_run([](World& world) {
+      if (world.rank() == 0) {
+        world.group().abort("enough");
+      }
+      CHECK_THROWS_WITH_AS(go_on(world), doctest::Contains("rank 0 failed: enough"), PeerError);
+      CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(barrier())),
+                           doctest::Contains("rank 0 failed: enough"), PeerError);
+      throw DataError("as planned");
+    });
+    for (const auto& error : errors) {
+      CHECK(is_a<DataError>(error));
+    }
+    ranks.ignore_rest();
+  }
+
+  TEST_CASE("without a schedule a rank that does not come is a timeout, with what every rank does") {
+    fakecuda::Session session(fakecuda::checked({.seed = 3, .num_devices = 2}));
+    ThreadRanks ranks{.num_ranks = 2};
+    ranks.world.device = Device::cuda(0);
+    ranks.world.timeout = 200ms;
+    std::latch is_over(1);
+    const auto errors = try_ranks(ranks, [&](World& world) {
+      const Tensor tensor = ones(world, 8);
+      world.group().issue(broadcast(tensor, 0)).wait();
+      world.finish();
+      if (world.rank() == 1) {
+        is_over.wait();
+        return;
+      }
+      world.group().issue(all_reduce(tensor, {}, {.group = 7})).wait();
+      try {
+        world.finish();
+      } catch (...) {
+        is_over.count_down();
+        throw;
+      }
+    });
+    CHECK(is_a<TimeoutError>(errors[0]));
+    const std::string text = text_of(errors[0]);
+    CAPTURE(text);
+    CHECK(text.find("did not end on cuda:0 in 0.2 s") != std::string::npos);
+    CHECK(text.find("rank 0 waits in all_reduce") != std::string::npos);
+    CHECK(text.find("rank 1 ended broadcast") != std::string::npos);
+    session.finish();
+    static_cast<void>(session.reports());
+  }
+
+  TEST_CASE("a Work that is dropped is an error at the next call") {
+    FakeRanks ranks(1, 0);
+    const auto errors = ranks.try_run([](World& world) {
+      const Tensor tensor = ones(world, 8);
+      static_cast<void>(world.group().issue(all_reduce(tensor)));
+      CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(all_reduce(tensor))),
+                           doctest::Contains("was dropped without a wait"), MisuseError);
+      throw DataError("as planned");
+    });
+    CHECK(is_a<DataError>(errors[0]));
+    ranks.ignore_rest();
+  }
+
+  TEST_CASE("what NCCL cannot do is refused on this rank, and the world goes on") {
+    FakeRanks ranks(2, 3);
+    ranks.run([](World& world) {
+      const Tensor words = to_device(Tensor::full({4}, 1, DType::UInt16), world.device());
+      CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(all_reduce(words))),
+                           doctest::Contains("all_reduce: NCCL does not reduce in uint16"),
+                           DTypeError);
+      CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(all_reduce(Tensor::full({4}, 1)))),
+                           doctest::Contains("must be on cuda:"), DeviceError);
+      CHECK_THROWS_AS(
+          static_cast<void>(world.control().issue(all_reduce(ones(world, 4)))), DeviceError);
+      const Tensor tensor = ones(world, 4);
+      world.group().issue(all_reduce(tensor)).wait();
+      CHECK(tensor.item(3) == 2);
+    });
+    ranks.expect_clean();
+  }
+
+  TEST_CASE("the flight ring has every operation, completed once somebody has looked") {
+    FakeRanks ranks(2, 3);
+    std::vector<FlightSnapshot> before(2);
+    std::vector<FlightSnapshot> after(2);
+    ranks.run([&](World& world) {
+      const auto rank = static_cast<std::size_t>(world.rank());
+      const Tensor tensor = ones(world, 8);
+      const auto snapshot = [&] {
+        return read_flight_ring(world.flight_ring().memory().descriptor(), "ring");
+      };
+      Work work = world.group().issue(
+          all_reduce(tensor, {ReduceOp::Max}, {.group = 4, .direction = Direction::Backward}));
+      before[rank] = snapshot();
+      work.wait();
+      world.finish();
+      after[rank] = snapshot();
+    });
+    for (const auto& snapshots : {before, after}) {
+      const FlightRecord& record = snapshots.at(0).records.back();
+      CHECK(record.op == static_cast<std::uint8_t>(Op::AllReduce));
+      CHECK(record.reduce_op == static_cast<std::uint8_t>(ReduceOp::Max));
+      CHECK(record.tag.group == 4);
+      CHECK(record.count == 8);
+      CHECK(record.group_name_text() == "world");
+    }
+    CHECK(before[0].records.back().state == FlightState::Started);
+    CHECK(after[0].records.back().state == FlightState::Completed);
+    ranks.expect_clean();
+  }
+
+  TEST_CASE("registered memory is known to both communicators while it is there") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Tensor outlives = world.group().allocate({8}, DType::Float32);
+        {
+          const Tensor whole = world.group().allocate({200}, DType::Float32);
+          const Tensor window = world.group().allocate_symmetric({100}, DType::Float32);
+          touch("fill", window);
+          world.group().issue(all_gather(whole, window)).wait();
+          world.group().issue(barrier()).wait();
+          world.finish();
+          CHECK(whole.item(150) == 0);
+          // Each rank's three tensors, in two communicators; others may be at another place.
+          CHECK(fakecuda::nccl_use().num_registrations >= 6);
+          CHECK(fakecuda::nccl_use().num_windows >= 2);
+        }
+      });
+      ranks.expect_clean();
+    });
+  }
+
+  TEST_CASE("registered memory that is dropped at once waits for the collective") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([](World& world) {
+        const Tensor whole = world.group().allocate({200}, DType::Float32);
+        const Tensor part = ones(world, 100);
+        Work work = world.group().issue(all_gather(whole, part));
+        work.wait();
+      });
+      ranks.expect_clean();
+    });
+  }
+
+  TEST_CASE("a seed fixes everything: twenty runs of two ranks are one trace") {
+    std::vector<std::string> first;
+    for (int round = 0; round < 20; ++round) {
+      FakeRanks ranks(2, 5);
+      ranks.run([](World& world) {
+        const Tensor tensor = ones(world, 8);
+        const auto pair = world.new_group({1, 0}, "pair");
+        for (int i = 0; i < 3; ++i) {
+          world.group().issue(all_reduce(tensor)).wait();
+          pair->issue(broadcast(tensor, i % 2)).wait();
+          static_cast<void>(world.exchange("text"));
+          CHECK(tensor.item() > 0);
+        }
+        world.check_order();
+        world.finish();
+      });
+      ranks.expect_clean();
+      if (round == 0) {
+        first = ranks.session().trace();
+        CHECK(first.size() > 100);
+      }
+      const std::vector<std::string> trace = ranks.session().trace();
+      const auto [there, here] = std::ranges::mismatch(first, trace);
+      CAPTURE(there - first.begin());
+      CAPTURE((there == first.end() ? "the end" : *there));
+      CAPTURE((here == trace.end() ? "the end" : *here));
+      CHECK(trace == first);
+    }
+  }
+}
+
+}  // namespace fsdptrain::comm
