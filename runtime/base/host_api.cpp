@@ -37,13 +37,19 @@ class HostApi final : public DeviceApi {
 #endif
   }
 
-  void* create_stream(const std::string&) override { return nullptr; }
+  void* create_stream(const std::string&) override {
+    return nullptr;
+  }
   void synchronize_stream(void*) override {}
-  void* create_event(bool) override { return nullptr; }
+  void* create_event(bool) override {
+    return nullptr;
+  }
   void destroy_event(void*) noexcept override {}
   void record_event(void*, void*) override {}
   void wait_event(void*, void*) override {}
-  bool has_passed(void*) override { return true; }
+  bool has_passed(void*) override {
+    return true;
+  }
   void synchronize_event(void*) override {}
   double seconds_between(void*, void*) override {
     fail<DeviceError>("seconds_between: nothing takes time on a stream of {}", device_);

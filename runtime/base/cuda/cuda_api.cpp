@@ -1,5 +1,6 @@
-#include <cuda_runtime_api.h>
 #include <vector>
+
+#include <cuda_runtime_api.h>
 
 #include "runtime/base/cuda/check.h"
 #include "runtime/base/cuda/memory_marks.h"
@@ -16,9 +17,10 @@ void check_index(int index) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess && status != cudaErrorNoDevice) {
     static_cast<void>(cudaGetLastError());
-    fail<DeviceError>("{}: this machine has no CUDA driver that serves this program: CUDA says {}: "
-                      "{}",
-                      Device::cuda(index), cudaGetErrorName(status), cudaGetErrorString(status));
+    fail<DeviceError>(
+        "{}: this machine has no CUDA driver that serves this program: CUDA says {}: "
+        "{}",
+        Device::cuda(index), cudaGetErrorName(status), cudaGetErrorString(status));
   }
   check<DeviceError>(0 <= index && index < count, "{}: this machine has {} CUDA devices",
                      Device::cuda(index), count);
@@ -80,16 +82,15 @@ class CudaApi final : public DeviceApi {
   }
 
   void synchronize_stream(void* stream) override {
-    check_status("cudaStreamSynchronize",
-                 cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+    check_status("cudaStreamSynchronize", cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
   }
 
   void* create_event(bool is_timed) override {
     make_current();
     cudaEvent_t event = nullptr;
-    check_status("cudaEventCreateWithFlags",
-                 cudaEventCreateWithFlags(
-                     &event, is_timed ? cudaEventDefault : cudaEventDisableTiming));
+    check_status(
+        "cudaEventCreateWithFlags",
+        cudaEventCreateWithFlags(&event, is_timed ? cudaEventDefault : cudaEventDisableTiming));
     return event;
   }
 

@@ -176,9 +176,8 @@ using Body = std::function<void(World& world, Bits& bits)>;
 
 std::vector<Bits> on_cpu(int num_ranks, const Body& body) {
   std::vector<Bits> bits(static_cast<std::size_t>(num_ranks));
-  run_ranks({.num_ranks = num_ranks}, [&](World& world) {
-    body(world, bits[static_cast<std::size_t>(world.rank())]);
-  });
+  run_ranks({.num_ranks = num_ranks},
+            [&](World& world) { body(world, bits[static_cast<std::size_t>(world.rank())]); });
   return bits;
 }
 
@@ -204,14 +203,14 @@ void every_operation(World& world, Bits& bits) {
 // Of fewer dtypes, in groups of some of the ranks that are made and go away.
 void in_groups(World& world, Bits& bits) {
   const int other = world.rank() ^ 1;
-  const auto pair = world.new_group({std::max(world.rank(), other), std::min(world.rank(), other)},
-                                    "pair");
+  const auto pair =
+      world.new_group({std::max(world.rank(), other), std::min(world.rank(), other)}, "pair");
   Program program(world, *pair);
   program.run(DType::Float32, 5);
   bits = program.bits();
   const int across = world.rank() ^ 2;
-  const auto column = world.new_group(
-      {std::min(world.rank(), across), std::max(world.rank(), across)}, "column");
+  const auto column =
+      world.new_group({std::min(world.rank(), across), std::max(world.rank(), across)}, "column");
   Program second(world, *column);
   second.run(DType::BFloat16, 5);
   bits.insert(bits.end(), second.bits().begin(), second.bits().end());
@@ -240,8 +239,7 @@ TEST_SUITE("comm/nccl/collectives") {
 
   TEST_CASE("groups of some ranks have communicators of their own") {
     const std::vector<Bits> expected = on_cpu(4, in_groups);
-    in_all_orders(
-        [&](std::uint64_t seed) { CHECK(on_nccl(4, seed, {}, in_groups) == expected); });
+    in_all_orders([&](std::uint64_t seed) { CHECK(on_nccl(4, seed, {}, in_groups) == expected); });
   }
 
   TEST_CASE("the checking mode changes nothing that is right") {

@@ -104,7 +104,8 @@ TEST_SUITE("comm/nccl/failures") {
     ranks.ignore_rest();
   }
 
-  TEST_CASE("without a schedule a rank that does not come is a timeout, with what every rank does") {
+  TEST_CASE(
+      "without a schedule a rank that does not come is a timeout, with what every rank does") {
     fakecuda::Session session(fakecuda::checked({.seed = 3, .num_devices = 2}));
     ThreadRanks ranks{.num_ranks = 2};
     ranks.world.device = Device::cuda(0);
@@ -158,8 +159,8 @@ TEST_SUITE("comm/nccl/failures") {
                            DTypeError);
       CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(all_reduce(Tensor::full({4}, 1)))),
                            doctest::Contains("must be on cuda:"), DeviceError);
-      CHECK_THROWS_AS(
-          static_cast<void>(world.control().issue(all_reduce(ones(world, 4)))), DeviceError);
+      CHECK_THROWS_AS(static_cast<void>(world.control().issue(all_reduce(ones(world, 4)))),
+                      DeviceError);
       const Tensor tensor = ones(world, 4);
       world.group().issue(all_reduce(tensor)).wait();
       CHECK(tensor.item(3) == 2);

@@ -195,9 +195,9 @@ TEST_SUITE("comm/nccl/mistakes") {
       CHECK(std::ranges::any_of(errors, is_a<MismatchError>));
       for (const auto& error : errors) {
         CHECK(is_a<CommError>(error));
-        expect_contains(text_of(error), {"rank 2 has not issued what rank 0 has", "operation 1 is",
-                                         "all_reduce", "group 2", "on rank 2", "all_gather",
-                                         "group 1", "on rank 0"});
+        expect_contains(text_of(error),
+                        {"rank 2 has not issued what rank 0 has", "operation 1 is", "all_reduce",
+                         "group 2", "on rank 2", "all_gather", "group 1", "on rank 0"});
       }
       expect_reported(ranks, ReportKind::CollectiveMismatch,
                       {"the order of two communicators", "'world/gather'", "'world/reduce'"});
@@ -208,8 +208,8 @@ TEST_SUITE("comm/nccl/mistakes") {
     FakeRanks ranks(4, 3);
     ranks.run([](World& world) {
       const int other = world.rank() ^ 1;
-      const auto pair = world.new_group(
-          {std::min(world.rank(), other), std::max(world.rank(), other)}, "pair");
+      const auto pair =
+          world.new_group({std::min(world.rank(), other), std::max(world.rank(), other)}, "pair");
       pair->issue(all_reduce(ones(world, 4))).wait();
       world.check_order();
       if (world.rank() < 2) {
@@ -232,9 +232,7 @@ TEST_SUITE("comm/nccl/mistakes") {
             .issue(world.rank() == 0 ? all_reduce(other, {ReduceOp::Max}) : all_reduce(other))
             .wait();
         const Tensor half = ones(world, 8);
-        world.group()
-            .issue(world.rank() == 0 ? broadcast(half, 0) : broadcast(half, 1))
-            .wait();
+        world.group().issue(world.rank() == 0 ? broadcast(half, 0) : broadcast(half, 1)).wait();
       });
       expect_reported(ranks, ReportKind::CollectiveMismatch,
                       {"'world/reduce'", "ncclAllReduce of 8", "ncclAllReduce of 9"});
@@ -254,8 +252,7 @@ TEST_SUITE("comm/nccl/mistakes") {
         expect_contains(text_of(error), {"all_reduce", "shape: [8] on rank 0, [9] on rank 1",
                                          "called at tests/comm/nccl/mistakes_test.cpp"});
       }
-      CHECK(ranks.session().reports().size() ==
-            num_reports(ranks, ReportKind::FreeWhileInUse));
+      CHECK(ranks.session().reports().size() == num_reports(ranks, ReportKind::FreeWhileInUse));
     });
   }
 

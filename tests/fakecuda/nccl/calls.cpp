@@ -74,9 +74,8 @@ ncclResult_t ncclAllGather(const void* send, void* recv, std::size_t count, nccl
   return take({comm, stream, Kind::AllGather, send, recv, count, type});
 }
 
-ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count,
-                               ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return take_reduction({comm, stream, Kind::ReduceScatter, send, recv, count, type}, op,
                         "ncclReduceScatter");
 }
@@ -130,8 +129,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
     return ncclInvalidArgument;
   }
   const int number = comm->next_premul++;
-  comm->premuls[number] = {
-      "premul-sum", {.factor = fsdptrain::fakecuda::factor_of(scalar, type)}};
+  comm->premuls[number] = {"premul-sum", {.factor = fsdptrain::fakecuda::factor_of(scalar, type)}};
   *op = static_cast<ncclRedOp_t>(number);
   return ncclSuccess;
 }

@@ -172,8 +172,7 @@ DType dtype_of(ncclDataType_t type) {
     case ncclNumTypes:
       break;
   }
-  fail("fake NCCL: it reduces in no type that the project has not, got {}",
-       static_cast<int>(type));
+  fail("fake NCCL: it reduces in no type that the project has not, got {}", static_cast<int>(type));
 }
 
 std::string to_string(const Request& request) {
@@ -266,9 +265,10 @@ std::string misplaced(const Request& request, int rank, int size) {
     is_in_place = false;
   }
   return is_in_place ? ""
-                     : fmt::format("{} of rank {}: its buffers overlap, but not where NCCL takes "
-                                   "an operation for one in place",
-                                   to_string(request), rank);
+                     : fmt::format(
+                           "{} of rank {}: its buffers overlap, but not where NCCL takes "
+                           "an operation for one in place",
+                           to_string(request), rank);
 }
 
 void carry_out(const Requests& requests, Isa isa) {
@@ -297,8 +297,7 @@ void carry_out(const Requests& requests, Isa isa) {
       return move_rooted(requests);
     case Kind::Send:
     case Kind::Recv:
-      return put(received(*requests.back()), sent(*requests.front()),
-                 bytes_of(*requests.front()));
+      return put(received(*requests.back()), sent(*requests.front()), bytes_of(*requests.front()));
   }
 }
 

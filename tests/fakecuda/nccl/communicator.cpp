@@ -50,8 +50,8 @@ void carry_out_split(NcclState& state, Split& split, const Clique& parent) {
       const std::string& name = (*begin)->name.empty() ? parent.name : (*begin)->name;
       const auto clique = make_clique(state, static_cast<int>(end - begin), name.c_str());
       for (auto wish = begin; wish != end; ++wish) {
-        (*wish)->result = add_member(state, clique, static_cast<int>(wish - begin),
-                                     (*wish)->comm->device);
+        (*wish)->result =
+            add_member(state, clique, static_cast<int>(wish - begin), (*wish)->comm->device);
       }
     }
     begin = end;
@@ -60,8 +60,9 @@ void carry_out_split(NcclState& state, Split& split, const Clique& parent) {
 
 // Whether all that the rank launched on it is done.
 bool is_flushed(const ncclComm& comm) {
-  return std::ranges::all_of(
-      comm.under_way, [](const std::shared_ptr<Rendezvous>& rendezvous) { return rendezvous->done(); });
+  return std::ranges::all_of(comm.under_way, [](const std::shared_ptr<Rendezvous>& rendezvous) {
+    return rendezvous->done();
+  });
 }
 
 void cancel_all(const std::vector<std::shared_ptr<Rendezvous>>& all) {

@@ -5,8 +5,8 @@
 
 #include <nccl.h>
 
-// A NCCL that needs no GPU, for tests: the nccl* functions that the project uses, under NVIDIA's own
-// header, over the fake CUDA runtime. Ranks are threads; each has a device of its own.
+// A NCCL that needs no GPU, for tests: the nccl* functions that the project uses, under NVIDIA's
+// own header, over the fake CUDA runtime. Ranks are threads; each has a device of its own.
 //
 // A collective is one rendezvous of the streams of all ranks. Sums are added in the project's own
 // order (kernels/combine.h), so that they are the bits of the CPU backends. Where the real library

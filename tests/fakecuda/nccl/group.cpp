@@ -36,12 +36,10 @@ bool fit(const Request& a, const Request& b) {
 Meeting make_meeting(const std::string& name, std::vector<std::string> participants, Isa isa) {
   Meeting meeting;
   meeting.requests = std::make_shared<Requests>(participants.size());
-  meeting.rendezvous = std::make_shared<Rendezvous>(
-      Rendezvous::Options{.name = name,
-                          .participants = std::move(participants),
-                          .run = [requests = meeting.requests, isa] {
-                            carry_out(*requests, isa);
-                          }});
+  meeting.rendezvous = std::make_shared<Rendezvous>(Rendezvous::Options{
+      .name = name,
+      .participants = std::move(participants),
+      .run = [requests = meeting.requests, isa] { carry_out(*requests, isa); }});
   return meeting;
 }
 
@@ -64,8 +62,8 @@ Seat seat_of_transfer(ncclComm& comm, const Request& request, Isa isa) {
                                          number, from, to, comm.clique->name);
     found = transfers
                 .emplace(std::tuple{from, to, number},
-                         make_meeting(name, {fmt::format("rank {}", from), fmt::format("rank {}", to)},
-                                      isa))
+                         make_meeting(
+                             name, {fmt::format("rank {}", from), fmt::format("rank {}", to)}, isa))
                 .first;
   }
   return {&found->second, sends ? std::size_t{0} : std::size_t{1}, number};
@@ -108,7 +106,8 @@ std::string order_mismatch(NcclState& state, const ncclComm& comm, const Request
     const std::uint64_t theirs = count_in(meeting.launched_before, other->number);
     if (mine != theirs && has(comm.device) && has(first.device)) {
       return fmt::format(
-          "the order of two communicators: before {} #{} of {}, rank {} has launched {} collectives "
+          "the order of two communicators: before {} #{} of {}, rank {} has launched {} "
+          "collectives "
           "of {}, rank {} has launched {}",
           name_of(request.kind), comm.num_collectives - 1, comm.clique->name, meeting.first, theirs,
           other->name, comm.rank, mine);
@@ -132,9 +131,9 @@ std::string call_mismatch(const ncclComm& comm, const Request& request, const Se
 
 // What several calls on one stream are together.
 std::string name_of_all(const std::vector<Request>& requests) {
-  return requests.size() == 1 ? name_of(requests.front().kind)
-                              : fmt::format("group of {} {}", requests.size(),
-                                            name_of(requests.front().kind));
+  return requests.size() == 1
+             ? name_of(requests.front().kind)
+             : fmt::format("group of {} {}", requests.size(), name_of(requests.front().kind));
 }
 
 bool is_planned_to_fail(NcclState& state, ncclComm& comm) {
@@ -160,8 +159,8 @@ std::optional<Part> part_of(NcclState& state, const Request& request,
   }
   const Isa isa = current_context().isa();
   const bool transfers = is_transfer(request.kind);
-  const Seat seat = transfers ? seat_of_transfer(comm, request, isa)
-                              : seat_of_collective(comm, request, isa);
+  const Seat seat =
+      transfers ? seat_of_transfer(comm, request, isa) : seat_of_collective(comm, request, isa);
   Meeting& meeting = *seat.meeting;
   std::string wrong = call_mismatch(comm, request, seat);
   if (meeting.first < 0) {
@@ -205,9 +204,9 @@ ncclResult_t take(Request request) {
     return refuse(comm, ncclInvalidUsage, wrong);
   }
   if (device_of(request.stream) != comm->device) {
-    return refuse(comm, ncclInvalidUsage,
-                  fmt::format("{}: the stream is not of device {}", name_of(request.kind),
-                              comm->device));
+    return refuse(
+        comm, ncclInvalidUsage,
+        fmt::format("{}: the stream is not of device {}", name_of(request.kind), comm->device));
   }
   ThreadGroup& group = thread_group();
   const bool is_alone = group.depth == 0;

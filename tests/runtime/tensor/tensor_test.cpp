@@ -101,13 +101,15 @@ TEST_SUITE("runtime/tensor/tensor") {
 
   TEST_CASE("host access is for the CPU") {
     Tensor x = Tensor::zeros({2}, DType::Float32, Device::meta());
-    CHECK_THROWS_WITH_AS(x.item(0), doctest::Contains("item: the tensor is on meta, without values"),
-                         DeviceError);
-    CHECK_THROWS_WITH_AS(x.set_item(0, 1), doctest::Contains("set_item: the tensor is on meta, without values"),
+    CHECK_THROWS_WITH_AS(
+        x.item(0), doctest::Contains("item: the tensor is on meta, without values"), DeviceError);
+    CHECK_THROWS_WITH_AS(x.set_item(0, 1),
+                         doctest::Contains("set_item: the tensor is on meta, without values"),
                          DeviceError);
     CHECK_THROWS_WITH_AS(x.bytes(), doctest::Contains("bytes: needs a tensor on cpu"), DeviceError);
     CHECK_THROWS_WITH_AS(Tensor::zeros({1}, DType::Float32, Device::cuda(2)),
-                         doctest::Contains("cuda:2: this program was built without CUDA"), DeviceError);
+                         doctest::Contains("cuda:2: this program was built without CUDA"),
+                         DeviceError);
   }
 
   TEST_CASE("an undefined tensor has no device, no bytes and no gradient") {
