@@ -71,7 +71,7 @@ class Ending {
 // Ranks that connect, each once. None goes on before all have, and none if one could not.
 class Arrivals {
  public:
-  explicit Arrivals(int num_ranks) : arrived_(num_ranks) {}
+  Arrivals(int num_ranks, HostSchedule* schedule) : arrived_(num_ranks), schedule_(schedule) {}
 
   // For a rank that could not.
   void fail(int rank, const std::exception_ptr& error) {
@@ -84,21 +84,27 @@ class Arrivals {
     arrived_.count_down();
   }
   void wait_for_all() {
-    arrived_.arrive_and_wait();
+    arrived_.count_down();
+    if (schedule_ != nullptr) {
+      schedule_->wait([this] { return arrived_.try_wait(); });
+    } else {
+      arrived_.wait();
+    }
     const std::lock_guard lock(mutex_);
     check<PeerError>(failure_.empty(), "{}", failure_);
   }
 
  private:
   std::latch arrived_;
+  HostSchedule* schedule_;
   std::mutex mutex_;
   // Empty while no rank has failed.
   std::string failure_;
 };
 
 // As `connect`, which may throw on some ranks only.
-Connect connect_all(const Connect& connect, int num_ranks) {
-  return [connect, arrivals = std::make_shared<Arrivals>(num_ranks)](int rank) {
+Connect connect_all(const Connect& connect, int num_ranks, HostSchedule* schedule) {
+  return [connect, arrivals = std::make_shared<Arrivals>(num_ranks, schedule)](int rank) {
     Links links;
     try {
       links = connect(rank);
@@ -174,7 +180,7 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
   std::shared_ptr<ThreadBoards> boards;
   Connect connect;
   if (ranks.connect) {
-    connect = connect_all(ranks.connect, ranks.num_ranks);
+    connect = connect_all(ranks.connect, ranks.num_ranks, ranks.schedule);
   } else {
     boards = std::make_shared<ThreadBoards>(ranks.num_ranks);
     const bool spins = ranks.num_ranks * ranks.threads_per_rank <= num_processors();

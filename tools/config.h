@@ -16,6 +16,7 @@ struct RunConfig {
   std::string dir = "runs/default";
   std::int64_t seed = 1;
   std::int64_t threads = 0;
+  std::string device = "cpu";
 };
 
 struct ModelConfig {

@@ -4,26 +4,26 @@
 
 #include "runtime/base/error.h"
 #include "runtime/ops/linear.h"
+#include "runtime/tensor/transfer.h"
 
 namespace fsdptrain::models {
 
 TokenRows one_document(const Tensor& tokens_BT) {
   const Shape& shape = tokens_BT.shape();
   check<ShapeError>(tokens_BT.dims() == 2, "tokens: must be [batch, position], got {}", shape);
-  const auto zeros = [&] {
-    return Tensor::zeros(shape, DType::Int64, tokens_BT.device(), MemoryCategory::Data);
+  const Device device = tokens_BT.device();
+  const auto zeros = [&](Device on) {
+    return Tensor::zeros(shape, DType::Int64, on, MemoryCategory::Data);
   };
-  TokenRows rows{tokens_BT, zeros(), zeros()};
-  if (tokens_BT.device() == Device::cpu()) {
-    std::int64_t index = 0;
-    for (std::int64_t& position : rows.positions_BT.mutable_values<std::int64_t>()) {
-      position = index++ % shape[1];
-    }
-  } else {
-    check<DeviceError>(tokens_BT.device() == Device::meta(),
-                       "tokens: positions can be written on cpu, not on {}", tokens_BT.device());
+  if (device == Device::meta()) {
+    return {tokens_BT, zeros(device), zeros(device)};
   }
-  return rows;
+  const Tensor positions = zeros(Device::cpu());
+  std::int64_t index = 0;
+  for (std::int64_t& position : positions.mutable_values<std::int64_t>()) {
+    position = index++ % shape[1];
+  }
+  return {tokens_BT, to_device(positions, device), zeros(device)};
 }
 
 nn::Module::Tensors Decoder::with_rows(const TokenRows& rows) const {

@@ -41,6 +41,8 @@ class Decoder : public nn::Module {
   virtual std::vector<nn::Module*> blocks() = 0;
   void set_block_recompute(nn::Recompute policy);
 
+  // Where its parameters are placed.
+  Device device() const { return head_weight().device(); }
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t max_seq_len() const = 0;
 

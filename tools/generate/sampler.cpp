@@ -9,6 +9,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/nn/evaluation_guard.h"
+#include "runtime/tensor/transfer.h"
+#include "runtime/tensor/views.h"
 
 namespace fsdptrain::tools {
 
@@ -89,14 +91,12 @@ void sample(models::Decoder& model, std::vector<std::int64_t> tokens,
   const nn::EvaluationGuard evaluation(model);
   for (std::int64_t index = 0; index < options.num_tokens; ++index) {
     const auto length = std::min(static_cast<std::int64_t>(tokens.size()), model.max_seq_len());
-    const Tensor context =
+    const Tensor context = to_device(
         Tensor::from<std::int64_t>(std::span(tokens).last(static_cast<std::size_t>(length)),
-                                   {1, length}, MemoryCategory::Data);
-    const Tensor logits = model.logits(models::one_document(context));
-    std::vector<double> last;
-    for (std::int64_t token = 0; token < model.vocab_size(); ++token) {
-      last.push_back(logits.item((length - 1) * model.vocab_size() + token));
-    }
+                                   {1, length}, MemoryCategory::Data),
+        model.device());
+    const Tensor logits_1TV = model.logits(models::one_document(context));
+    const std::vector<double> last = views::narrow(logits_1TV, 1, length - 1, 1).to_vector();
     const Philox random = philox(static_cast<std::uint64_t>(index), 0x73616d706c65, options.seed);
     const std::int64_t next = draw(last, options, to_unit_interval(random.word[0]));
     tokens.push_back(next);

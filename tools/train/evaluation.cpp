@@ -68,11 +68,10 @@ std::vector<Forward> forwards_of(
 LossTotals totals_of(models::Decoder& model, const Forward& forward) {
   const data::Batch batch = data::sequential_batch(*forward.dataset, forward.first,
                                                    static_cast<std::int64_t>(forward.rows));
-  return {
-      .nats =
-          model.loss(rows_of(batch, Device::cpu()), targets_of(batch, Device::cpu()), {}).item(),
-      .num_targets = batch.num_targets,
-      .num_bytes = count_bytes(forward.dataset->source().vocabulary(), batch)};
+  const Device device = model.device();
+  return {.nats = model.loss(rows_of(batch, device), targets_of(batch, device), {}).item(),
+          .num_targets = batch.num_targets,
+          .num_bytes = count_bytes(forward.dataset->source().vocabulary(), batch)};
 }
 
 void add(LossTotals& totals, const LossTotals& more) {

@@ -170,6 +170,10 @@ optim::LrSchedule build_schedule(const Config& config) {
   return schedule;
 }
 
+Device device_of(const RunConfig& config) {
+  return config.device == "cuda" ? Device::cuda(0) : Device::cpu();
+}
+
 DType compute_dtype(const TrainConfig& config) {
   return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
 }

@@ -25,6 +25,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
 
 optim::LrSchedule build_schedule(const Config& config);
 
+// Of the first rank of this process.
+Device device_of(const RunConfig& config);
+
 DType compute_dtype(const TrainConfig& config);
 
 }  // namespace fsdptrain::tools

@@ -8,6 +8,7 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/transfer.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -28,8 +29,9 @@ double as_double(T value) {
 // Calls visit(number, value) for every element, numbered in row-major order.
 template <class Visit>
 void for_each_value(const Tensor& values, const Visit& visit) {
-  check<DeviceError>(values.device() == Device::cpu(), "non-finite: values are read on cpu, not {}",
-                     values.device());
+  if (values.device() != Device::cpu()) {
+    return for_each_value(to_device(values, Device::cpu()), visit);
+  }
   const View view = values.view();
   const int outer_dims = std::max(view.dims - 1, 0);
   const std::int64_t width = view.dims == 0 ? 1 : view.sizes[outer_dims];

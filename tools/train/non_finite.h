@@ -25,7 +25,7 @@ struct Scan {
   double largest_magnitude = 0;
 };
 
-// Any tensor on the CPU, with any strides.
+// Any tensor, with any strides, on any device that has values.
 Scan scan_values(const Tensor& values);
 
 // The name of a parameter with a value that is not finite; empty if there is none.
@@ -59,7 +59,7 @@ struct NonFinite {
 
 // Runs the forward and backward of a share of a step again, with the same random numbers, and looks
 // at every value. Nothing if all are finite this time. The step can update nothing afterwards. It
-// must run before the parameters change, on the CPU.
+// must run before the parameters change.
 std::optional<NonFinite> locate_non_finite(TrainStep& train_step, const TrainStep::Share& share,
                                            std::uint64_t step);
 

@@ -151,7 +151,7 @@ class Trainer {
   DataParallelStep data_parallel_;
   NonFinitePolicy non_finite_;
   double flops_per_token_;
-  // By rank 0.
+  // By rank 0, of the CPU; 0 where another device trains.
   double measured_rate_;
   Reporter reporter_;
   Stopwatch stopwatch_;
@@ -172,17 +172,18 @@ Trainer::Trainer(const Config& config, const StopSignals& signals, comm::World& 
       data_files_(describe(datasets_)),
       loader_(make_loader(config, datasets_)),
       model_(build_model(config)),
-      parameters_(*model_, parameter_options(config, Device::cpu())),
+      parameters_(*model_, parameter_options(config, world.device())),
       optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
       schedule_(build_schedule(config)),
-      step_(*model_, parameters_, *optimizer_, Device::cpu(),
+      step_(*model_, parameters_, *optimizer_, world.device(),
             {.grad_clip = config.train.grad_clip,
              .label_smoothing = config.train.label_smoothing,
              .z_loss = config.train.z_loss}),
       data_parallel_(step_, parameters_, world),
       non_finite_(config.train),
       flops_per_token_(flops_per_token(config)),
-      measured_rate_(account == nullptr ? 0 : measure_rate(world.size())),
+      measured_rate_(
+          account == nullptr || world.device() != Device::cpu() ? 0 : measure_rate(world.size())),
       waits_(world) {
   check_input();
   // No rank refuses the input.
@@ -268,10 +269,10 @@ std::int64_t Trainer::sum(std::int64_t value) {
 
 void Trainer::train_all() {
   reporter_.line(fmt::format(
-      "{}: {:.2f} M parameters, {} training and {} validation tokens, isa {}, "
+      "{}: {:.2f} M parameters, {} training and {} validation tokens, {}, isa {}, "
       "{} ranks x {} threads",
       config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
-      datasets_.num_training_tokens(), datasets_.num_validation_tokens(),
+      datasets_.num_training_tokens(), datasets_.num_validation_tokens(), world_.device(),
       name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
   reporter_.line(
       fmt::format("rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
@@ -340,7 +341,7 @@ void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr
       static_cast<double>(interval_.steps * config_.train.global_batch * config_.train.seq_len);
   const double rate = tokens / interval_.stopwatch.seconds();
   const double elapsed = stopwatch_.seconds();
-  const MemoryCounters& memory = current_context().allocator(Device::cpu()).counters();
+  const MemoryCounters& memory = current_context().allocator(world_.device()).counters();
   const std::int64_t memory_live = sum(memory.live_total);
   const std::int64_t memory_peak = sum(memory.peak_total);
   reporter_.step({.step = step + 1,
@@ -348,7 +349,7 @@ void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr
                   .lr = lr,
                   .grad_norm = grad_norm,
                   .tokens_per_second = rate,
-                  .utilization = rate * flops_per_token_ / measured_rate_,
+                  .utilization = measured_rate_ > 0 ? rate * flops_per_token_ / measured_rate_ : 0,
                   .memory_live = memory_live,
                   .memory_peak = memory_peak,
                   .seconds = elapsed,
@@ -413,7 +414,7 @@ void Trainer::write_weights() {
 
 void Trainer::finish(int signal) {
   const std::int64_t memory_peak =
-      sum(current_context().allocator(Device::cpu()).counters().peak_total);
+      sum(current_context().allocator(world_.device()).counters().peak_total);
   if (account_ == nullptr) {
     return;
   }
@@ -446,7 +447,9 @@ comm::ThreadRanks ranks_of(const Config& config, int num_ranks) {
       config.run.threads == 0 ? num_processors() : static_cast<int>(config.run.threads);
   return {.num_ranks = num_ranks,
           .threads_per_rank = std::max(threads / num_ranks, 1),
-          .world = {.timeout = kPatience, .checks = comm::checks_from_environment()}};
+          .world = {.device = device_of(config.run),
+                    .timeout = kPatience,
+                    .checks = comm::checks_from_environment()}};
 }
 
 // Notes how the run ended; the exit code.

@@ -12,6 +12,7 @@
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
+#include "runtime/tensor/transfer.h"
 #include "tools/config_print.h"
 #include "tools/train/non_finite.h"
 
@@ -74,6 +75,20 @@ std::string misfits(const checkpoint::SafetensorsReader& reader,
                      more == 0 ? "" : fmt::format("; and {} more", more));
 }
 
+// As the dtype of `values`, which are on the host.
+void read_values(const checkpoint::SafetensorsReader& reader, const checkpoint::TensorEntry& entry,
+                 const Tensor& values) {
+  if (entry.dtype == values.dtype()) {
+    reader.read(entry, values.mutable_bytes());
+    return;
+  }
+  const Tensor stored =
+      Tensor::empty(entry.shape, entry.dtype, Device::cpu(), MemoryCategory::Workspace);
+  reader.read(entry, stored.mutable_bytes());
+  kernels::copy(stored.launch(), values.view(), stored.view());
+  values.storage()->bump_version();
+}
+
 }  // namespace
 
 void save_weights(const std::filesystem::path& path,
@@ -92,7 +107,7 @@ void save_weights(const std::filesystem::path& path,
                                         {"vocab_size", fmt::to_string(info.vocabulary.size)}},
                                        specs);
   for (const auto& parameter : parameters) {
-    writer.write(parameter.name, parameter.values.bytes());
+    writer.write(parameter.name, to_device(parameter.values, Device::cpu()).bytes());
   }
   writer.commit();
 }
@@ -115,16 +130,13 @@ void load_weights(const std::filesystem::path& path, nn::FlatParameters& paramet
   const std::string problems = misfits(reader, parameters.named());
   check<DataError>(problems.empty(), "{}: does not fit the model: {}", path.string(), problems);
   for (const auto& parameter : parameters.named()) {
-    const auto& entry = reader.find(parameter.name);
-    if (entry.dtype == parameter.values.dtype()) {
-      reader.read(entry, parameter.values.mutable_bytes());
-      continue;
+    const Tensor& values = parameter.values;
+    const bool on_host = values.device() == Device::cpu();
+    const Tensor host = on_host ? values : pinned(values.shape(), values.dtype(), values.device());
+    read_values(reader, reader.find(parameter.name), host);
+    if (!on_host) {
+      copy_async(values, host);
     }
-    const Tensor stored =
-        Tensor::empty(entry.shape, entry.dtype, Device::cpu(), MemoryCategory::Workspace);
-    reader.read(entry, stored.mutable_bytes());
-    kernels::copy(stored.launch(), parameter.values.view(), stored.view());
-    parameter.values.storage()->bump_version();
   }
   parameters.bump_epoch();
   const std::string bad = non_finite_parameter(parameters);
