@@ -92,17 +92,26 @@ Allocation Allocator::allocate(std::size_t nbytes, MemoryCategory category) {
 }
 
 std::byte* Allocator::take_block(std::size_t block_bytes, MemoryCategory category) {
-  std::deque<Block>& cached = cache_[{current_.handle(), block_bytes}];
-  if (cached.empty()) {
+  std::deque<Block>& blocks = cached(current_.handle(), block_bytes);
+  if (blocks.empty()) {
     return raw_block(block_bytes, category);
   }
   // What the device used last is in its caches; what the host has to wait for is to be long done.
   const bool newest = kind_ == MemoryKind::Device;
-  Block& block = newest ? cached.back() : cached.front();
+  Block& block = newest ? blocks.back() : blocks.front();
   wait_for_uses(block);
   std::byte* const data = block.data;
-  newest ? cached.pop_back() : cached.pop_front();
+  newest ? blocks.pop_back() : blocks.pop_front();
   return data;
+}
+
+std::deque<Allocator::Block>& Allocator::cached(void* stream, std::size_t block_bytes) {
+  const auto owner = std::ranges::find(owners_, stream);
+  const auto number = static_cast<std::size_t>(owner - owners_.begin());
+  if (owner == owners_.end()) {
+    owners_.push_back(stream);
+  }
+  return cache_[{number, block_bytes}];
 }
 
 void Allocator::wait_for_uses(Block& block) {
@@ -168,7 +177,7 @@ void Allocator::give_back(Allocation& allocation) noexcept {
     if (allocation.data_ != nullptr && uses.empty()) {
       api_->mark_block(allocation.data_, 0, block_bytes, allocation.stream_);
     }
-    cache_[{allocation.stream_, block_bytes}].push_back({allocation.data_, std::move(uses)});
+    cached(allocation.stream_, block_bytes).push_back({allocation.data_, std::move(uses)});
   } catch (const std::exception&) {
     // The device has failed, or there is no memory for the cache: nobody can tell when the block
     // may be used again, so nobody uses it.
@@ -202,9 +211,10 @@ std::size_t Allocator::add_holder(std::size_t nbytes, MemoryCategory category) {
 
 void Allocator::release_cached() {
   for (auto& [key, blocks] : cache_) {
-    const auto [stream, block_bytes] = key;
-    if (!blocks.empty()) {
-      api_->synchronize_stream(stream);
+    const auto [owner, block_bytes] = key;
+    // Pinned blocks belong to the host, which is done with them.
+    if (!blocks.empty() && kind_ == MemoryKind::Device) {
+      api_->synchronize_stream(owners_[owner]);
     }
     while (!blocks.empty()) {
       Block& block = blocks.back();

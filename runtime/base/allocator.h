@@ -111,6 +111,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   [[noreturn]] void fail_out_of_memory(std::size_t block_bytes, MemoryCategory category) const;
   std::string largest_holders() const;
   void give_back(Allocation& allocation) noexcept;
+  std::deque<Block>& cached(void* stream, std::size_t block_bytes);
   std::vector<Event> record_uses(const std::vector<Stream>& users);
   std::size_t add_holder(std::size_t nbytes, MemoryCategory category);
 
@@ -118,8 +119,11 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   MemoryKind kind_;
   Stream current_;
   MemoryCounters counters_;
-  // By the stream they belong to and by size class.
-  std::map<std::pair<void*, std::size_t>, std::deque<Block>> cache_;
+  // The streams that blocks belong to, in the order of their first request: what is done for each
+  // of them does not depend on addresses.
+  std::vector<void*> owners_;
+  // By the number of the stream among these and by size class.
+  std::map<std::pair<std::size_t, std::size_t>, std::deque<Block>> cache_;
   std::vector<Event> events_;
   std::vector<Holder> holders_;
   std::vector<std::size_t> free_holders_;

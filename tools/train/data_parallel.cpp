@@ -50,7 +50,11 @@ TrainStep::Result DataParallelStep::forward_backward(const TrainStep::Share& sha
   }
   const Tensor loss = step_.accumulate(share, step);
   add_up_gradients(step);
-  world_.control().issue(comm::all_reduce(loss)).wait();
+  world_.group()
+      .issue(comm::all_reduce(loss, {},
+                              {.group = static_cast<std::uint32_t>(parameters_.named().size()),
+                               .invocation = static_cast<std::uint32_t>(step)}))
+      .wait();
   return {loss, step_.finish_gradients()};
 }
 

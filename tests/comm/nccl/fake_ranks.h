@@ -22,8 +22,10 @@ inline constexpr std::uint64_t kNumOrders = 8;
 
 class FakeRanks {
  public:
-  explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {})
-      : session_(fakecuda::checked({.seed = seed, .num_devices = num_ranks})) {
+  explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {},
+                     fakecuda::Faults faults = {})
+      : session_(fakecuda::checked(
+            {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})) {
     ranks_.num_ranks = num_ranks;
     ranks_.world = std::move(options);
     ranks_.world.device = Device::cuda(0);
