@@ -14,7 +14,7 @@ Allocation::Allocation(Allocation&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       nbytes_(other.nbytes_),
       category_(other.category_),
-      stream_(other.stream_),
+      stream_(std::move(other.stream_)),
       users_(std::move(other.users_)),
       holder_(other.holder_) {}
 
@@ -25,7 +25,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     nbytes_ = other.nbytes_;
     category_ = other.category_;
-    stream_ = other.stream_;
+    stream_ = std::move(other.stream_);
     users_ = std::move(other.users_);
     holder_ = other.holder_;
   }
@@ -37,19 +37,19 @@ void Allocation::reset() noexcept {
     allocator_->give_back(*this);
     allocator_.reset();
     data_ = nullptr;
+    stream_ = {};
     users_.clear();
   }
 }
 
 void Allocation::note_use(const Stream& stream) {
-  if (allocator_ && stream.handle() != stream_) {
+  if (allocator_ && !(stream == stream_)) {
     add_user(stream);
   }
 }
 
 void Allocation::add_user(const Stream& stream) {
-  const auto same = [&](const Stream& user) { return user.handle() == stream.handle(); };
-  if (std::ranges::none_of(users_, same)) {
+  if (std::ranges::find(users_, stream) == users_.end()) {
     users_.push_back(stream);
   }
 }
@@ -82,7 +82,7 @@ Allocation Allocator::allocate(std::size_t nbytes, MemoryCategory category) {
   allocation.allocator_ = shared_from_this();
   allocation.nbytes_ = nbytes;
   allocation.category_ = category;
-  allocation.stream_ = current_.handle();
+  allocation.stream_ = current_;
   allocation.holder_ = add_holder(block_bytes, category);
   if (allocation.data_ != nullptr) {
     api_->mark_block(allocation.data_, nbytes, block_bytes, current_.handle());
@@ -92,7 +92,7 @@ Allocation Allocator::allocate(std::size_t nbytes, MemoryCategory category) {
 }
 
 std::byte* Allocator::take_block(std::size_t block_bytes, MemoryCategory category) {
-  std::deque<Block>& blocks = cached(current_.handle(), block_bytes);
+  std::deque<Block>& blocks = cached(current_, block_bytes);
   if (blocks.empty()) {
     return raw_block(block_bytes, category);
   }
@@ -105,7 +105,7 @@ std::byte* Allocator::take_block(std::size_t block_bytes, MemoryCategory categor
   return data;
 }
 
-std::deque<Allocator::Block>& Allocator::cached(void* stream, std::size_t block_bytes) {
+std::deque<Allocator::Block>& Allocator::cached(const Stream& stream, std::size_t block_bytes) {
   const auto owner = std::ranges::find(owners_, stream);
   const auto number = static_cast<std::size_t>(owner - owners_.begin());
   if (owner == owners_.end()) {
@@ -175,7 +175,7 @@ void Allocator::give_back(Allocation& allocation) noexcept {
     free_holders_.push_back(allocation.holder_);
     std::vector<Event> uses = record_uses(allocation.users_);
     if (allocation.data_ != nullptr && uses.empty()) {
-      api_->mark_block(allocation.data_, 0, block_bytes, allocation.stream_);
+      api_->mark_block(allocation.data_, 0, block_bytes, allocation.stream_.handle());
     }
     cached(allocation.stream_, block_bytes).push_back({allocation.data_, std::move(uses)});
   } catch (const std::exception&) {
@@ -187,14 +187,21 @@ void Allocator::give_back(Allocation& allocation) noexcept {
 std::vector<Event> Allocator::record_uses(const std::vector<Stream>& users) {
   std::vector<Event> uses;
   for (const Stream& user : users) {
-    if (events_.empty()) {
-      events_.emplace_back(api_);
-    }
-    events_.back().record(user);
-    uses.push_back(std::move(events_.back()));
-    events_.pop_back();
+    uses.push_back(take_event(user));
+    uses.back().record(user);
   }
   return uses;
+}
+
+Event Allocator::take_event(const Stream& stream) {
+  const auto found = std::ranges::find(events_, stream.device(), &Event::device);
+  if (found == events_.end()) {
+    return Event(stream.api());
+  }
+  Event event = std::move(*found);
+  std::swap(*found, events_.back());
+  events_.pop_back();
+  return event;
 }
 
 std::size_t Allocator::add_holder(std::size_t nbytes, MemoryCategory category) {
@@ -214,7 +221,7 @@ void Allocator::release_cached() {
     const auto [owner, block_bytes] = key;
     // Pinned blocks belong to the host, which is done with them.
     if (!blocks.empty() && kind_ == MemoryKind::Device) {
-      api_->synchronize_stream(owners_[owner]);
+      owners_[owner].synchronize();
     }
     while (!blocks.empty()) {
       Block& block = blocks.back();
@@ -229,6 +236,7 @@ void Allocator::release_cached() {
     }
   }
   cache_.clear();
+  owners_.clear();
 }
 
 }  // namespace fsdptrain

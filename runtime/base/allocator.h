@@ -60,7 +60,7 @@ class Allocation {
   std::size_t nbytes_ = 0;
   MemoryCategory category_ = MemoryCategory::Activation;
   // The stream it belongs to, and others that used it.
-  void* stream_ = nullptr;
+  Stream stream_;
   std::vector<Stream> users_;
   // Its place in the allocator's list of holders.
   std::size_t holder_ = 0;
@@ -111,7 +111,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   [[noreturn]] void fail_out_of_memory(std::size_t block_bytes, MemoryCategory category) const;
   std::string largest_holders() const;
   void give_back(Allocation& allocation) noexcept;
-  std::deque<Block>& cached(void* stream, std::size_t block_bytes);
+  std::deque<Block>& cached(const Stream& stream, std::size_t block_bytes);
+  // One for streams of that device, from those that have served.
+  Event take_event(const Stream& stream);
   std::vector<Event> record_uses(const std::vector<Stream>& users);
   std::size_t add_holder(std::size_t nbytes, MemoryCategory category);
 
@@ -121,7 +123,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   MemoryCounters counters_;
   // The streams that blocks belong to, in the order of their first request: what is done for each
   // of them does not depend on addresses.
-  std::vector<void*> owners_;
+  std::vector<Stream> owners_;
   // By the number of the stream among these and by size class.
   std::map<std::pair<std::size_t, std::size_t>, std::deque<Block>> cache_;
   std::vector<Event> events_;
@@ -130,7 +132,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 };
 
 void Allocation::note_use() {
-  if (allocator_ && allocator_->current_stream().handle() != stream_) [[unlikely]] {
+  if (allocator_ && !(allocator_->current_stream() == stream_)) [[unlikely]] {
     add_user(allocator_->current_stream());
   }
 }

@@ -43,8 +43,10 @@ class DeviceApi {
   virtual void mark_block(std::byte* data, std::size_t nbytes, std::size_t block_bytes,
                           void* stream) noexcept = 0;
 
-  // Streams live as long as this object, and wait for nothing that they are not told to.
+  // Streams wait for nothing that they are not told to. Checkers and timelines are told the name.
   virtual void* create_stream(const std::string& name) = 0;
+  // What was launched there is done before the stream is gone.
+  virtual void destroy_stream(void* stream) noexcept = 0;
   // Blocks until all that was launched on the stream is done.
   virtual void synchronize_stream(void* stream) = 0;
 

@@ -40,6 +40,7 @@ class HostApi final : public DeviceApi {
   void* create_stream(const std::string&) override {
     return nullptr;
   }
+  void destroy_stream(void*) noexcept override {}
   void synchronize_stream(void*) override {}
   void* create_event(bool) override {
     return nullptr;

@@ -4,10 +4,15 @@
 
 namespace fsdptrain {
 
-Stream::Stream(std::shared_ptr<DeviceApi> api, const std::string& name) {
-  void* const handle = api->create_stream(name);
-  state_ = std::make_shared<const State>(State{std::move(api), name, handle});
+Stream::State::State(std::shared_ptr<DeviceApi> device_api, std::string stream_name)
+    : api(std::move(device_api)), name(std::move(stream_name)), handle(api->create_stream(name)) {}
+
+Stream::State::~State() {
+  api->destroy_stream(handle);
 }
+
+Stream::Stream(std::shared_ptr<DeviceApi> api, const std::string& name)
+    : state_(std::make_shared<const State>(std::move(api), name)) {}
 
 void Stream::wait(const Event& event) const {
   if (state_) {
@@ -20,7 +25,7 @@ void Stream::wait(const Stream& other) const {
     return;
   }
   // The device keeps what was recorded; the event itself may go.
-  Event event(other.state_->api);
+  Event event(other.api());
   event.record(other);
   wait(event);
 }

@@ -12,7 +12,8 @@ class Event;
 
 // A queue of a device, whose operations run in the order of their launch and beside those of other
 // streams. On the CPU every launch is done when it returns, and waiting has no effect; code that
-// uses streams is the same there. Copies are the same stream. Used by the thread of its rank
+// uses streams is the same there. Copies are the same stream, and it ends with the last of them; an
+// allocator keeps one of each stream that its blocks belong to. Used by the thread of its rank
 // context.
 class Stream {
  public:
@@ -25,6 +26,8 @@ class Stream {
   std::string_view name() const { return state_ ? std::string_view(state_->name) : "host"; }
   // A cudaStream_t on CUDA; null on the CPU.
   void* handle() const { return state_ ? state_->handle : nullptr; }
+  // Null for the host's own order.
+  std::shared_ptr<DeviceApi> api() const { return state_ ? state_->api : nullptr; }
 
   // What is launched on this stream from here on waits for the event's latest record, or for all
   // that `other` has got so far; the host goes on.
@@ -37,9 +40,14 @@ class Stream {
 
  private:
   struct State {
+    State(std::shared_ptr<DeviceApi> device_api, std::string stream_name);
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State();
+
     std::shared_ptr<DeviceApi> api;
     std::string name;
-    void* handle = nullptr;
+    void* handle;
   };
   std::shared_ptr<const State> state_;
 };
@@ -63,6 +71,7 @@ class Event {
   void synchronize() const;
   // Of two timed events that have passed.
   double seconds_since(const Event& earlier) const;
+  Device device() const { return api_->device(); }
   void* handle() const { return handle_; }
 
  private:

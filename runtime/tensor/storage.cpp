@@ -39,6 +39,12 @@ std::byte* Storage::data() const {
   return data_;
 }
 
+void Storage::note_use(const Stream& stream) const {
+  if (device_.type == DeviceType::Cuda || pinned_for_) {
+    allocation_.note_use(stream);
+  }
+}
+
 Allocator& Storage::allocator() const {
   RankContext& context = current_context();
   return pinned_for_ ? context.device(*pinned_for_).pinned() : context.allocator(device_);

@@ -35,8 +35,9 @@ class Storage {
   // on the current stream of the device, or says on which by note_use().
   std::byte* data() const;
   // What is launched on `stream` uses the bytes: they go to nobody else before it has passed. What
-  // keeps bytes that are placed is for their owner to know.
-  void note_use(const Stream& stream) const { allocation_.note_use(stream); }
+  // keeps bytes that are placed is for their owner to know; a device is done with plain memory of
+  // the host when the call that named it returns.
+  void note_use(const Stream& stream) const;
 
   // Frees own bytes, or forgets the owner's address. No effect if released.
   void release();

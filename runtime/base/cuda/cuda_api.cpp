@@ -1,9 +1,8 @@
-#include <vector>
 
 #include <cuda_runtime_api.h>
 
 #include "runtime/base/cuda/check.h"
-#include "runtime/base/cuda/memory_marks.h"
+#include "runtime/base/cuda/checker.h"
 #include "runtime/base/device_api.h"
 #include "runtime/base/error.h"
 
@@ -29,11 +28,6 @@ void check_index(int index) {
 class CudaApi final : public DeviceApi {
  public:
   explicit CudaApi(int index) : index_(index) {}
-  ~CudaApi() override {
-    for (const cudaStream_t stream : streams_) {
-      static_cast<void>(cudaStreamDestroy(stream));
-    }
-  }
 
   Device device() const override { return Device::cuda(index_); }
 
@@ -63,8 +57,12 @@ class CudaApi final : public DeviceApi {
 
   // What a failed device says of its memory, it has said before.
   void free(std::byte* data, std::size_t, MemoryKind kind) noexcept override {
+    // It may be a thread that ends a rank, with a device of its own.
+    int current = 0;
+    static_cast<void>(cudaGetDevice(&current));
     static_cast<void>(cudaSetDevice(index_));
     static_cast<void>(kind == MemoryKind::Device ? cudaFree(data) : cudaFreeHost(data));
+    static_cast<void>(cudaSetDevice(current));
   }
 
   void mark_block(std::byte* data, std::size_t nbytes, std::size_t block_bytes,
@@ -72,13 +70,17 @@ class CudaApi final : public DeviceApi {
     cuda::mark_block(data, nbytes, block_bytes, stream);
   }
 
-  void* create_stream(const std::string&) override {
+  void* create_stream(const std::string& name) override {
     make_current();
     cudaStream_t stream = nullptr;
     check_status("cudaStreamCreateWithFlags",
                  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    streams_.push_back(stream);
+    cuda::name_stream(stream, name);
     return stream;
+  }
+
+  void destroy_stream(void* stream) noexcept override {
+    static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
   }
 
   void synchronize_stream(void* stream) override {
@@ -139,7 +141,6 @@ class CudaApi final : public DeviceApi {
 
  private:
   int index_;
-  std::vector<cudaStream_t> streams_;
 };
 
 }  // namespace

@@ -73,8 +73,9 @@ class Program {
     // What every program does: bytes are written before another stream reads them.
     SimDevice::Moment last = held.uses.front();
     if (!device_->is_before(last, stream.handle())) {
+      const Stream& writer = streams_[last.who % streams_.size()];
       Event written(device_);
-      written.record(streams_[last.who % streams_.size()]);
+      written.record(writer);
       stream.wait(written);
     }
     if (is_pinned()) {

@@ -1,6 +1,7 @@
+#include "runtime/base/cuda/checker.h"
+
 #include <algorithm>
 
-#include "runtime/base/cuda/memory_marks.h"
 #include "tests/fakecuda/call.h"
 #include "tests/fakecuda/fakecuda.h"
 #include "tests/fakecuda/machine.h"
@@ -61,6 +62,10 @@ void mark_block(void* data, std::size_t nbytes, std::size_t block_bytes, void* s
   } catch (const fakecuda::HangError&) {
     // Every later call throws it again.
   }
+}
+
+void name_stream(void* stream, const std::string& name) {
+  fakecuda::name_stream(static_cast<cudaStream_t>(stream), name);
 }
 
 }  // namespace fsdptrain::cuda
