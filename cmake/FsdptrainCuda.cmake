@@ -40,12 +40,13 @@ function(fsdptrain_cuda_objects set)
 endfunction()
 
 # fsdptrain_program(<target> <set>) links an executable with a set; FSDPTRAIN_CUDA_SET is that of
-# the preset.
+# the preset. The global properties FSDPTRAIN_PROGRAMS_<set> list them.
 function(fsdptrain_program target set)
   if(NOT TARGET fsdptrain_cuda_${set})
     message(FATAL_ERROR "${target}: there is no set '${set}' of CUDA objects in this build")
   endif()
   target_link_libraries(${target} PRIVATE fsdptrain_cuda_${set})
+  set_property(GLOBAL APPEND PROPERTY FSDPTRAIN_PROGRAMS_${set} ${target})
 endfunction()
 
 # fsdptrain_cuda_kernels(<dir> <file.cu>...) names the kernels. nvcc compiles them here; <dir>

@@ -31,7 +31,7 @@ set(FSDPTRAIN_KERNEL_FLAGS -O2 -ftree-vectorize -fvect-cost-model=dynamic
 #
 # Adds fsdptrain::<name>. DEPENDS is the whole list of fsdptrain libraries that the folder may
 # include. ISA_SOURCES are compiled once per ISA variant. What is of CUDA is in no library
-# (FsdptrainCuda.cmake).
+# (FsdptrainCuda.cmake). The global property FSDPTRAIN_LIBRARIES lists all.
 function(fsdptrain_library name)
   cmake_parse_arguments(arg "" "DIR" "SOURCES;ISA_SOURCES;DEPENDS;PACKAGES" ${ARGN})
   set(target fsdptrain_${name})
@@ -42,6 +42,7 @@ function(fsdptrain_library name)
 
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(fsdptrain::${name} ALIAS ${target})
+  set_property(GLOBAL APPEND PROPERTY FSDPTRAIN_LIBRARIES ${target})
   target_link_libraries(${target} PRIVATE fsdptrain_options PUBLIC ${arg_DEPENDS} ${arg_PACKAGES})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_features(${target} PUBLIC cxx_std_20)

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "comm/nccl/connect.h"
+#include "runtime/base/cuda_versions.h"
 #include "tools/build_info.h"
 
 namespace fsdptrain::tools {
@@ -18,6 +19,10 @@ namespace {
 
 std::string dotted(int major, int minor, int patch) {
   return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+std::string both(const std::string& built, const std::string& running) {
+  return built == running ? built : fmt::format("{} (running {})", built, running);
 }
 
 }  // namespace
@@ -39,10 +44,11 @@ std::vector<LibraryVersion> library_versions() {
     versions.push_back(
         {"oneDNN", dotted(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH)});
   }
+  const CudaVersions cuda = cuda_versions();
+  versions.push_back({"CUDA", both(cuda.built, cuda.running)});
+  versions.push_back({"CUDA driver", cuda.driver});
   const comm::nccl::Versions nccl = comm::nccl::versions();
-  versions.push_back({"NCCL", nccl.built == nccl.running
-                                  ? nccl.built
-                                  : fmt::format("{} (running {})", nccl.built, nccl.running)});
+  versions.push_back({"NCCL", both(nccl.built, nccl.running)});
   return versions;
 }
 

@@ -9,6 +9,7 @@ sys.path.insert(0, str(ROOT / "tools/lint"))
 
 # pylint: disable=wrong-import-position
 import check_changelog
+import check_cuda_sets
 import check_includes
 import check_isa_registers
 import check_statics
@@ -229,6 +230,29 @@ class IsaRegisters(unittest.TestCase):
             with self.subTest(instructions=instructions):
                 lines = [f"   0:\t{instruction}" for instruction in instructions]
                 self.assertEqual(check_isa_registers.fenced(lines), fenced)
+
+
+class CudaSets(unittest.TestCase):
+    def test_a_program_that_needs_a_library_of_nvidia_is_found(self):
+        needed = " 0x0000000000000001 (NEEDED)             Shared library: [%s]\n"
+        for name, expected in (("libcudart.so.13", 1), ("libnccl.so.2", 1), ("libcuda.so.1", 1),
+                               ("libcublasLt.so.13", 1), ("libstdc++.so.6", 0),
+                               ("libfakecudart.so", 0)):
+            with self.subTest(name=name):
+                found = list(check_cuda_sets.of_program(needed % name, "main T 10 20\n"))
+                self.assertEqual(len(found), expected)
+
+    def test_a_runtime_that_is_linked_in_is_found(self):
+        symbols = "cudaMalloc T 10 20\n__cudartGetVersion t 30 40\n"
+        self.assertEqual(list(check_cuda_sets.of_program("", symbols)),
+                         ["has the CUDA runtime linked in: __cudartGetVersion"])
+        # The fake has functions of these names.
+        self.assertEqual(list(check_cuda_sets.of_program("", "cudaMalloc T 10 20\n")), [])
+
+    def test_a_library_that_calls_cuda_or_nccl_is_found(self):
+        symbols = ("a.a[x.o]:\ncudaMalloc U\nncclAllGather U\n__cudaRegisterFatBinary U\n"
+                   "_ZN9fsdptrain13make_cuda_apiEi U\ncuda_none T 0 1\ncudaMalloc U\n")
+        self.assertEqual(len(list(check_cuda_sets.of_library("", symbols))), 3)
 
 
 class Changelog(unittest.TestCase):
