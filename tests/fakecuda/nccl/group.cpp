@@ -75,6 +75,7 @@ Seat seat_of_collective(ncclComm& comm, const Request& request, Isa isa) {
   auto found = collectives.find(number);
   if (found == collectives.end()) {
     std::vector<std::string> ranks;
+    ranks.reserve(comm.clique->members.size());
     for (int rank = 0; rank < comm.clique->size(); ++rank) {
       ranks.push_back(fmt::format("rank {}", rank));
     }
