@@ -27,6 +27,8 @@ namespace fsdptrain::comm::nccl {
 class NcclCarrier final : public Carrier {
  public:
   explicit NcclCarrier(Options options);
+  NcclCarrier(const NcclCarrier&) = delete;
+  NcclCarrier& operator=(const NcclCarrier&) = delete;
   ~NcclCarrier() override;
 
   int rank() const override { return options_.channel->rank(); }

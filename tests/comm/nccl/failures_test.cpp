@@ -55,6 +55,18 @@ TEST_SUITE("comm/nccl/failures") {
     });
   }
 
+  TEST_CASE("an error that shows after the launch is thrown by the wait") {
+    FakeRanks ranks(1, 0);
+    fakecuda::plan_nccl_fault({"world/reduce", 0, 0, ncclSystemError, true});
+    const auto errors = ranks.try_run([](World& world) {
+      Work work = world.group().issue(all_reduce(ones(world, 8)));
+      CHECK_THROWS_WITH_AS(work.wait(), doctest::Contains("ncclSystemError"), CommError);
+      throw DataError("as planned");
+    });
+    CHECK(is_a<DataError>(errors[0]));
+    ranks.ignore_rest();
+  }
+
   TEST_CASE("an error of NCCL's own is no peer's") {
     FakeRanks ranks(2, 0);
     fakecuda::plan_nccl_fault({"world/reduce", 0, 0, ncclInternalError});

@@ -70,6 +70,9 @@ inline std::string text_of(const std::exception_ptr& error) {
 
 template <class E>
 bool is_a(const std::exception_ptr& error) {
+  if (!error) {
+    return false;
+  }
   try {
     std::rethrow_exception(error);
   } catch (const E&) {

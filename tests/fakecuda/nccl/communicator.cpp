@@ -76,6 +76,9 @@ void cancel_all(const std::vector<std::shared_ptr<Rendezvous>>& all) {
 
 // What the communicator is busy with, under the lock; the job that takes effect now.
 ncclResult_t look_at(ncclComm& comm, std::shared_ptr<Job>& to_launch) {
+  if (comm.late_error != ncclSuccess && !comm.job) {
+    comm.error = comm.late_error;
+  }
   if (comm.error != ncclSuccess) {
     return comm.error;
   }

@@ -17,12 +17,14 @@
 namespace fsdptrain::fakecuda {
 
 // A planned failure of one rank: its collective number `number` on the communicator of this name,
-// counted from 0, is not launched, and from then on ncclCommGetAsyncError() gives `result`.
+// counted from 0, is not launched, and from then on ncclCommGetAsyncError() gives `result`. A late
+// one shows only after the collective was launched like any other.
 struct NcclFault {
   std::string communicator;
   int rank = 0;
   std::uint64_t number = 0;
   ncclResult_t result = ncclRemoteError;
+  bool is_late = false;
 };
 // In the session under way.
 void plan_nccl_fault(NcclFault fault);

@@ -75,6 +75,7 @@ Seat seat_of_collective(ncclComm& comm, const Request& request, Isa isa) {
   auto found = collectives.find(number);
   if (found == collectives.end()) {
     std::vector<std::string> ranks;
+    ranks.reserve(comm.clique->members.size());
     for (int rank = 0; rank < comm.clique->size(); ++rank) {
       ranks.push_back(fmt::format("rank {}", rank));
     }
@@ -140,9 +141,9 @@ bool is_planned_to_fail(NcclState& state, ncclComm& comm) {
   for (const NcclFault& fault : state.faults) {
     if ("communicator '" + fault.communicator + "'" == comm.clique->name &&
         fault.rank == comm.rank && comm.num_collectives >= fault.number) {
-      comm.error = fault.result;
+      (fault.is_late ? comm.late_error : comm.error) = fault.result;
       comm.last_error = "a failure that the test planned";
-      return true;
+      return !fault.is_late;
     }
   }
   return false;

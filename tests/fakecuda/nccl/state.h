@@ -55,6 +55,8 @@ struct ncclComm {
   // What went wrong, and its text.
   ncclResult_t error = ncclSuccess;
   std::string last_error = {};
+  // What goes wrong once nothing is about to be launched.
+  ncclResult_t late_error = ncclSuccess;
   // Destroyed or aborted.
   bool is_gone = false;
   std::uint64_t num_collectives = 0;
