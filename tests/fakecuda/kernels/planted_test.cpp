@@ -6,8 +6,8 @@
 
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
+#include "tests/cuda/kernels/values.h"
 #include "tests/fakecuda/kernels/device_run.h"
-#include "tests/fakecuda/kernels/values.h"
 
 // Mistakes in launches, each found by what the kernel touches when it runs.
 namespace fsdptrain::fakecuda {
@@ -25,7 +25,7 @@ View floats(std::byte* data, std::int64_t numel, std::int64_t stride = 1) {
 }
 
 std::vector<std::byte> some_bytes() {
-  const auto values = some_values<float>(kNumel, 1);
+  const auto values = testing::some_values<float>(kNumel, 1);
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
 }

@@ -18,14 +18,17 @@
 #include "kernels/rotary.h"
 #include "kernels/segments.h"
 #include "kernels/softmax.h"
+#include "tests/cuda/kernels/values.h"
 #include "tests/fakecuda/kernels/device_run.h"
-#include "tests/fakecuda/kernels/values.h"
 
 // Kernels that run on the CPU as operations of the fake. The kernels of this program are
 // instrumented: one that touches what it does not declare is reported.
 namespace fsdptrain::fakecuda {
 namespace {
 
+using testing::Array;
+using testing::array_of;
+using testing::Body;
 using Views = std::vector<View>;
 
 // Around 0, finite.
@@ -46,11 +49,9 @@ Array indices(const std::vector<std::int64_t>& values, const Shape& sizes) {
 
 // In two orders of threads and one of chance.
 void check_stand_in(const std::vector<Array>& arrays, const Body& body) {
-  RankContext context;
-  const ContextGuard guard(context);
   for (const std::uint64_t seed : {0U, 1U, 5U}) {
     CAPTURE(seed);
-    check_same_bits(seed, arrays, body);
+    testing::check_bits_of_cpu(seed, arrays, body);
   }
 }
 

@@ -7,7 +7,7 @@
 #include "kernels/functors/element.h"
 #include "runtime/base/random.h"
 
-namespace fsdptrain::fakecuda {
+namespace fsdptrain::testing {
 
 // Numbers of either sign around 1, with zeros of both signs, an infinity and subnormal ones among
 // them; integers use all of their bits.
@@ -43,4 +43,4 @@ std::vector<T> some_values(std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
-}  // namespace fsdptrain::fakecuda
+}  // namespace fsdptrain::testing

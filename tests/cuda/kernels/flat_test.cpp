@@ -7,10 +7,10 @@
 #include "kernels/copy.h"
 #include "kernels/optimizer.h"
 #include "kernels/segments.h"
-#include "tests/fakecuda/kernels/device_run.h"
-#include "tests/fakecuda/kernels/values.h"
+#include "tests/cuda/kernels/arrays.h"
+#include "tests/cuda/kernels/values.h"
 
-namespace fsdptrain::fakecuda {
+namespace fsdptrain::testing {
 namespace {
 
 template <class T>
@@ -64,20 +64,21 @@ void check_adamw(std::uint64_t seed, const std::vector<kernels::AdamwSegment>& s
   for (T& square : squares) {
     square *= square;
   }
-  check_same_bits(seed,
-                  {dense<T>(numel, 1), dense<T>(numel, 2), dense<T>(numel, 3),
-                   array_of(squares, {numel}, {1}), scalar(0.37)},
-                  [&](const Launch& launch, const std::vector<View>& views) {
-                    kernels::adamw(launch, views[0], views[1], views[2], views[3], segments,
-                                   {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
-                                   has_scale ? &views[4] : nullptr);
-                  });
+  check_bits_of_cpu(seed,
+                    {dense<T>(numel, 1), dense<T>(numel, 2), dense<T>(numel, 3),
+                     array_of(squares, {numel}, {1}), scalar(0.37)},
+                    [&](const Launch& launch, const std::vector<View>& views) {
+                      kernels::adamw(launch, views[0], views[1], views[2], views[3], segments,
+                                     {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+                                     has_scale ? &views[4] : nullptr);
+                    });
 }
 
-TEST_SUITE("fakecuda/kernels/flat") {
+TEST_SUITE("cuda/kernels/flat") {
   TEST_CASE("copies between all dtypes on the device have the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     std::uint64_t seed = 0;
     const auto run = [](const Launch& launch, const std::vector<View>& views) {
       kernels::copy(launch, views[0], views[1]);
@@ -86,43 +87,45 @@ TEST_SUITE("fakecuda/kernels/flat") {
       for (const DType in : kDTypes) {
         CAPTURE(name_of(out));
         CAPTURE(name_of(in));
-        check_same_bits(seed++, {any_bytes(out, {59}, {1}, 1), any_bytes(in, {59}, {1}, 2)}, run);
-        check_same_bits(
+        check_bits_of_cpu(seed++, {any_bytes(out, {59}, {1}, 1), any_bytes(in, {59}, {1}, 2)}, run);
+        check_bits_of_cpu(
             seed++,
             {any_bytes(out, {5, 3, 2}, {11, 4, 1}, 1), any_bytes(in, {5, 3, 2}, {1, 0, 5}, 2)},
             run);
-        check_same_bits(seed++,
-                        {any_bytes(out, {0, 3}, {3, 1}, 1), any_bytes(in, {0, 3}, {3, 1}, 2)}, run);
+        check_bits_of_cpu(
+            seed++, {any_bytes(out, {0, 3}, {3, 1}, 1), any_bytes(in, {0, 3}, {3, 1}, 2)}, run);
       }
     }
   }
 
   TEST_CASE("accumulation and filling on the device have the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     std::uint64_t seed = 0;
     for (const DType out : kFloating) {
       for (const DType in : kFloating) {
-        check_same_bits(seed++,
-                        {any_bytes(out, {7, 4}, {8, 1}, 1), any_bytes(in, {7, 4}, {1, 7}, 2)},
-                        [](const Launch& launch, const std::vector<View>& views) {
-                          kernels::accumulate(launch, views[0], views[1]);
-                        });
+        check_bits_of_cpu(seed++,
+                          {any_bytes(out, {7, 4}, {8, 1}, 1), any_bytes(in, {7, 4}, {1, 7}, 2)},
+                          [](const Launch& launch, const std::vector<View>& views) {
+                            kernels::accumulate(launch, views[0], views[1]);
+                          });
       }
     }
     for (const DType out : kDTypes) {
       for (const double value : {0.0, 2.7, -300.0}) {
-        check_same_bits(seed++, {any_bytes(out, {7, 4}, {8, 2}, 1)},
-                        [value](const Launch& launch, const std::vector<View>& views) {
-                          kernels::fill(launch, views[0], value);
-                        });
+        check_bits_of_cpu(seed++, {any_bytes(out, {7, 4}, {8, 2}, 1)},
+                          [value](const Launch& launch, const std::vector<View>& views) {
+                            kernels::fill(launch, views[0], value);
+                          });
       }
     }
   }
 
   TEST_CASE("AdamW over more segments than one launch takes has the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     std::int64_t numel = 0;
     const auto segments = adamw_segments(many_ranges(numel));
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -132,16 +135,18 @@ TEST_SUITE("fakecuda/kernels/flat") {
   }
 
   TEST_CASE("AdamW over no segments and empty ones changes nothing") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     check_adamw<float>(0, {}, 3, true);
     check_adamw<float>(0, adamw_segments({{0, 0}, {2, 2}}), 3, false);
     check_adamw<float>(0, adamw_segments({{0, 1}}), 1, false);
   }
 
   TEST_CASE("SGD with and without momentum has the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     std::int64_t numel = 0;
     std::vector<kernels::SgdSegment> segments;
     for (const kernels::Range& range : many_ranges(numel)) {
@@ -149,7 +154,7 @@ TEST_SUITE("fakecuda/kernels/flat") {
       segments.push_back({range.begin, range.end, 0.01 * i, 0.1});
     }
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
-      check_same_bits(
+      check_bits_of_cpu(
           seed,
           {dense<float>(numel, 1), dense<float>(numel, 2), dense<float>(numel, 3), scalar(0.37)},
           [&](const Launch& launch, const std::vector<View>& views) {
@@ -159,30 +164,30 @@ TEST_SUITE("fakecuda/kernels/flat") {
     }
   }
 
-  TEST_CASE("the norm, its square root and the clip factor have the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
-    std::int64_t numel = 0;
-    const auto ranges = many_ranges(numel);
-    for (const double old : {0.0, 12.5}) {
-      check_same_bits(3, {scalar(old), scalar(0), dense<float>(numel, 1)},
-                      [&](const Launch& launch, const std::vector<View>& views) {
-                        kernels::add_sum_of_squares(launch, views[0], views[2], ranges);
-                        kernels::sqrt_of(launch, views[0], views[0]);
-                        kernels::clip_factor(launch, views[1], views[0], 1);
-                      });
+  TEST_CASE("the square root of a sum and the clip factor have the bits of the CPU") {
+    if (!has_gpu()) {
+      return;
+    }
+    std::uint64_t seed = 0;
+    for (const double sum : {0.0, 0.3, 12.5, 1e300, -1.0}) {
+      check_bits_of_cpu(seed++, {scalar(sum), scalar(0)},
+                        [](const Launch& launch, const std::vector<View>& views) {
+                          kernels::sqrt_of(launch, views[0], views[0]);
+                          kernels::clip_factor(launch, views[1], views[0], 1);
+                        });
     }
   }
 
   TEST_CASE("zeroed segments have the bits of the CPU") {
-    RankContext context;
-    const ContextGuard guard(context);
+    if (!has_gpu()) {
+      return;
+    }
     std::int64_t numel = 0;
     const auto ranges = many_ranges(numel);
     std::uint64_t seed = 0;
     for (const DType dtype : kDTypes) {
       const Array out = dispatch_any(dtype, [&]<class T>() { return dense<T>(numel, 1); });
-      check_same_bits(seed++, {out}, [&](const Launch& launch, const std::vector<View>& views) {
+      check_bits_of_cpu(seed++, {out}, [&](const Launch& launch, const std::vector<View>& views) {
         kernels::zero_segments(launch, views[0], ranges);
       });
     }
@@ -190,4 +195,4 @@ TEST_SUITE("fakecuda/kernels/flat") {
 }
 
 }  // namespace
-}  // namespace fsdptrain::fakecuda
+}  // namespace fsdptrain::testing
