@@ -67,8 +67,8 @@ inline bool same_values(DType dtype, std::span<const std::byte> a, std::span<con
   }
   return dispatch_any(dtype, [&]<class T>() {
     for (std::size_t at = 0; at + sizeof(T) <= a.size(); at += sizeof(T)) {
-      T x;
-      T y;
+      T x{};
+      T y{};
       std::memcpy(&x, &a[at], sizeof(T));
       std::memcpy(&y, &b[at], sizeof(T));
       const auto is_nan = [](T value) { return kernels::load(value) != kernels::load(value); };
