@@ -13,16 +13,7 @@ find_path(FSDPTRAIN_CUDA_INCLUDE cuda_runtime_api.h
 find_path(FSDPTRAIN_NCCL_INCLUDE nccl.h
   HINTS ENV NCCL_HOME ${FSDPTRAIN_CUDA_INCLUDE} PATH_SUFFIXES include)
 set(FSDPTRAIN_NCCL_NEEDED 2.28)
-
-# fsdptrain_nccl_version(<header> <variable>): as in "2.28"; "0.0" where the header does not say.
-function(fsdptrain_nccl_version header variable)
-  set(version 0.0)
-  file(STRINGS ${header} lines REGEX "^#define NCCL_(MAJOR|MINOR) [0-9]+")
-  if("${lines}" MATCHES "NCCL_MAJOR ([0-9]+).*NCCL_MINOR ([0-9]+)")
-    set(version ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
-  endif()
-  set(${variable} ${version} PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/FsdptrainNcclVersion.cmake)
 
 if(FSDPTRAIN_NCCL_INCLUDE)
   fsdptrain_nccl_version(${FSDPTRAIN_NCCL_INCLUDE}/nccl.h nccl_version)
