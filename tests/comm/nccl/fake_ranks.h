@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/error.h"
+#include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
 #include "tests/fakecuda/expect.h"
@@ -26,6 +28,8 @@ class FakeRanks {
                      fakecuda::Faults faults = {})
       : session_(fakecuda::checked(
             {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})) {
+    // Between two tests there is one thread.
+    comm::nccl::prepare_environment();
     ranks_.num_ranks = num_ranks;
     ranks_.world = std::move(options);
     ranks_.world.device = Device::cuda(0);
@@ -57,16 +61,7 @@ class FakeRanks {
   comm::ThreadRanks ranks_;
 };
 
-inline std::string text_of(const std::exception_ptr& error) {
-  if (!error) {
-    return "";
-  }
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  }
-}
+using comm::text_of;
 
 template <class E>
 bool is_a(const std::exception_ptr& error) {
