@@ -8,6 +8,8 @@
 #include <ranges>
 #include <utility>
 
+#include <nccl.h>
+
 #include "comm/collective/collective_record.h"
 #include "comm/collective/whereabouts.h"
 #include "comm/error.h"
@@ -318,14 +320,20 @@ void NcclCarrier::drop(Batch& batch) noexcept {
   if (std::uncaught_exceptions() == 0) {
     report();
   }
+  abort_all();
 }
 
 void NcclCarrier::complete_first() {
   for (const std::uint64_t record : in_flight_.front()->records) {
     options_.ring->completed(record);
   }
-  show(Progress::Idle, in_flight_.front()->frame);
+  const std::shared_ptr<Batch> done = in_flight_.front();
   in_flight_.pop_front();
+  if (in_flight_.empty()) {
+    show(Progress::Idle, done->frame);
+  } else {
+    show(Progress::Posted, in_flight_.back()->frame);
+  }
 }
 
 void NcclCarrier::note_passed() {
@@ -423,17 +431,24 @@ void NcclCarrier::fail_timeout(const Batch& batch) {
 void NcclCarrier::fail_all() {
   failure_ = std::current_exception();
   report();
-  for (const auto& [hash, communicators] : groups_) {
-    for (const std::shared_ptr<Communicator>& communicator : communicators) {
-      communicator->abort();
-    }
-  }
+  abort_all();
   for (const std::shared_ptr<Batch>& batch : in_flight_) {
     for (const std::uint64_t record : batch->records) {
       options_.ring->failed(record);
     }
   }
   throw;
+}
+
+// At once: an abort waits for the device, and so for the kernels of the other communicators.
+void NcclCarrier::abort_all() noexcept {
+  static_cast<void>(ncclGroupStart());
+  for (const auto& [hash, communicators] : groups_) {
+    for (const std::shared_ptr<Communicator>& communicator : communicators) {
+      communicator->abort();
+    }
+  }
+  static_cast<void>(ncclGroupEnd());
 }
 
 void NcclCarrier::report() const noexcept {

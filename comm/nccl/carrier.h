@@ -65,6 +65,7 @@ class NcclCarrier final : public Carrier {
   // Throws what NCCL says of any communicator.
   void check_communicators();
   [[noreturn]] void fail_timeout(const Batch& batch);
+  void abort_all() noexcept;
   // Remembers the exception under way, aborts, tells the others, rethrows.
   [[noreturn]] void fail_all();
   void report() const noexcept;

@@ -38,6 +38,8 @@ Communicator::Communicator(Communicator& other, Options options)
     other.settle("ncclCommSplit");
     settle("ncclCommSplit");
   } catch (...) {
+    // NCCL writes the handle until the other one is at rest.
+    other.abort();
     abort();
     throw;
   }
