@@ -71,13 +71,14 @@ class World {
   void finish();
 
   // Collective, by the control group, at the same point of the program on all ranks: MismatchError
-  // naming the first rank that has issued its collectives in another order, and where. On the CPU
-  // each operation is compared by itself, and there is nothing to find.
+  // naming the first rank that has issued its collectives in another order, and where. Waits for
+  // other hosts, for no device. On the CPU it does nothing: each operation is compared by itself.
   void check_order();
 
   // What this rank noted of its operations.
   const FlightRing& flight_ring() const { return ring_; }
-  // How long this rank has waited for each rank of the world, in training's collectives.
+  // How long this rank's host has waited for each rank of the world, in training's collectives. On
+  // CUDA the device waits, and it is only what making groups took.
   std::span<const Nanoseconds> waits() const { return channel_.waits(); }
 
   // The texts of all ranks, in their order, by the control group. Collective; for small ones.

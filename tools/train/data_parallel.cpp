@@ -55,6 +55,10 @@ TrainStep::Result DataParallelStep::forward_backward(const TrainStep::Share& sha
                               {.group = static_cast<std::uint32_t>(parameters_.named().size()),
                                .invocation = static_cast<std::uint32_t>(step)}))
       .wait();
+  // Before the host waits for the device in any other way, which would have no end where another
+  // rank failed, and before anything is updated. Ranks in another order may never finish.
+  world_.check_order();
+  world_.finish();
   return {loss, step_.finish_gradients()};
 }
 

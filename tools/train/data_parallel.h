@@ -34,7 +34,8 @@ class DataParallelStep {
   // This rank's part of the step that the micro-batches of all ranks are. Collective.
   TrainStep::Share share_of(std::span<const data::Batch> micro_batches);
   // As TrainStep's: loss, norm and gradients are those of the whole step, the same bits on all
-  // ranks. Collective.
+  // ranks. Returns when the collectives of the step have ended, on the device too. Collective;
+  // MismatchError as World::check_order(), PeerError where another rank has failed.
   TrainStep::Result forward_backward(const TrainStep::Share& share, std::uint64_t step);
 
  private:
