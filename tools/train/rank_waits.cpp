@@ -32,7 +32,10 @@ void RankWaits::restart() {
   begin_.assign(waits.begin(), waits.end());
 }
 
-WaitSummary RankWaits::summary() {
+std::optional<WaitSummary> RankWaits::summary() {
+  if (world_.device() != Device::cpu()) {
+    return std::nullopt;
+  }
   const auto size = static_cast<std::size_t>(world_.size());
   const auto waits = world_.waits();
   // First how long each rank waited, then how long it was waited for: every rank adds its view.

@@ -34,8 +34,9 @@ class RankWaits {
 
   // Begins an interval. Not collective, but all ranks should do it at the same step.
   void restart();
-  // Of the interval so far, the same on all ranks. Collective, by the control group.
-  WaitSummary summary();
+  // Of the interval so far, the same on all ranks; none where a device waits, which nobody times.
+  // Collective, by the control group.
+  std::optional<WaitSummary> summary();
 
  private:
   comm::World& world_;

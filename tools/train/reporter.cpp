@@ -16,6 +16,11 @@ using Json = nlohmann::ordered_json;
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr const char* kStandardOutput = "standard output";
 
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
 // A model need not write UTF-8: what is none becomes U+FFFD.
 std::string as_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -83,22 +88,24 @@ void Reporter::warning(const std::string& text) {
 void Reporter::step(const Step& step) {
   line(fmt::format(
       "step {:>6}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tok/s  "
-      "{:.1f} % of rate  memory {:.0f}/{:.0f} MiB  left {}",
+      "{}memory {:.0f}/{:.0f} MiB  left {}",
       step.step, options_.steps, step.loss, step.lr, step.grad_norm, step.tokens_per_second,
-      100 * step.utilization, static_cast<double>(step.memory_live) / kMiB,
-      static_cast<double>(step.memory_peak) / kMiB, as_duration(step.seconds_left)));
+      step.utilization ? fmt::format("{:.1f} % of rate  ", 100 * *step.utilization) : "",
+      static_cast<double>(step.memory_live) / kMiB, static_cast<double>(step.memory_peak) / kMiB,
+      as_duration(step.seconds_left)));
+  const std::optional<WaitSummary>& waits = step.waits;
   event({{"step", step.step},
          {"loss", step.loss},
          {"lr", step.lr},
          {"grad_norm", step.grad_norm},
          {"tokens_per_second", step.tokens_per_second},
-         {"utilization", step.utilization},
+         {"utilization", or_null(step.utilization)},
          {"memory_live_bytes", step.memory_live},
          {"memory_peak_bytes", step.memory_peak},
          {"seconds", step.seconds},
-         {"wait_seconds", step.waits.wait_seconds},
-         {"waited_for_seconds", step.waits.waited_for_seconds},
-         {"straggler", step.waits.straggler ? Json(*step.waits.straggler) : Json()}});
+         {"wait_seconds", waits ? Json(waits->wait_seconds) : Json()},
+         {"waited_for_seconds", waits ? Json(waits->waited_for_seconds) : Json()},
+         {"straggler", waits ? or_null(waits->straggler) : Json()}});
 }
 
 void Reporter::validation(std::int64_t step, double loss) {

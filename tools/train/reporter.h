@@ -34,13 +34,14 @@ class Reporter {
     double lr = 0;
     double grad_norm = 0;
     double tokens_per_second = 0;
-    // Share of the rate that was measured when the run began.
-    double utilization = 0;
+    // Share of the rate that was measured when the run began; none where it was not.
+    std::optional<double> utilization = {};
     std::int64_t memory_live = 0;  // bytes
     std::int64_t memory_peak = 0;
     double seconds = 0;
     double seconds_left = 0;
-    WaitSummary waits = {};
+    // None where nobody measures it.
+    std::optional<WaitSummary> waits = {};
   };
   struct Sample {
     std::int64_t step = 0;

@@ -77,7 +77,7 @@ Json program() {
           {"gemm", build.gemm}};
 }
 
-Json machine(double measured_rate) {
+Json machine(std::optional<double> measured_rate) {
   RankContext& context = current_context();
   return {{"host", host_name()},
           {"os", os_name()},
@@ -85,7 +85,7 @@ Json machine(double measured_rate) {
           {"memory_bytes", physical_memory_bytes()},
           {"isa", name_of(context.isa())},
           {"threads", context.pool().threads()},
-          {"measured_flops_per_second", measured_rate}};
+          {"measured_flops_per_second", measured_rate ? Json(*measured_rate) : Json()}};
 }
 
 Json libraries() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ struct RunFacts {
   std::vector<DataFile> data;
   std::int64_t num_parameters = 0;
   double flops_per_token = 0;
-  // Operations per second of the threads of all ranks, measured when the run began.
-  double measured_rate = 0;
+  // Operations per second of the threads of all ranks, measured when the run began; none where it
+  // was not.
+  std::optional<double> measured_rate = {};
 };
 
 // How a run came to its end. Running: it goes on, or its process was killed.

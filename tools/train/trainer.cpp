@@ -151,8 +151,8 @@ class Trainer {
   DataParallelStep data_parallel_;
   NonFinitePolicy non_finite_;
   double flops_per_token_;
-  // By rank 0, of the CPU; 0 where another device trains.
-  double measured_rate_;
+  // By rank 0, of the CPU; none where another device trains.
+  std::optional<double> measured_rate_;
   Reporter reporter_;
   Stopwatch stopwatch_;
   Interval interval_;
@@ -182,8 +182,9 @@ Trainer::Trainer(const Config& config, const StopSignals& signals, comm::World& 
       data_parallel_(step_, parameters_, world),
       non_finite_(config.train),
       flops_per_token_(flops_per_token(config)),
-      measured_rate_(
-          account == nullptr || world.device() != Device::cpu() ? 0 : measure_rate(world.size())),
+      measured_rate_(account == nullptr || world.device() != Device::cpu()
+                         ? std::nullopt
+                         : std::optional(measure_rate(world.size()))),
       waits_(world) {
   check_input();
   // No rank refuses the input.
@@ -274,10 +275,12 @@ void Trainer::train_all() {
       config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
       datasets_.num_training_tokens(), datasets_.num_validation_tokens(), world_.device(),
       name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
-  reporter_.line(
-      fmt::format("rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
-                  "{:.4g} MFLOP: {}",
-                  measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
+  if (measured_rate_) {
+    reporter_.line(fmt::format(
+        "rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
+        "{:.4g} MFLOP: {}",
+        *measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
+  }
   stopwatch_ = {};
   begin_interval();
   if (account_ != nullptr) {
@@ -349,7 +352,9 @@ void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr
                   .lr = lr,
                   .grad_norm = grad_norm,
                   .tokens_per_second = rate,
-                  .utilization = measured_rate_ > 0 ? rate * flops_per_token_ / measured_rate_ : 0,
+                  .utilization = measured_rate_
+                                     ? std::optional(rate * flops_per_token_ / *measured_rate_)
+                                     : std::nullopt,
                   .memory_live = memory_live,
                   .memory_peak = memory_peak,
                   .seconds = elapsed,

@@ -59,7 +59,7 @@ TEST_SUITE("tools/train/rank_waits") {
       comm::run_ranks({.num_ranks = 3}, [slow](comm::World& world) {
         RankWaits waits(world);
         add_up(world, slow);
-        const WaitSummary summary = waits.summary();
+        const WaitSummary summary = waits.summary().value();
         CHECK(summary.straggler == slow);
         REQUIRE(summary.wait_seconds.size() == 3);
         REQUIRE(summary.waited_for_seconds.size() == 3);
@@ -79,11 +79,11 @@ TEST_SUITE("tools/train/rank_waits") {
       RankWaits waits(world);
       add_up(world, 2);
       waits.restart();
-      const WaitSummary empty = waits.summary();
+      const WaitSummary empty = waits.summary().value();
       CHECK_FALSE(empty.straggler);
       CHECK(empty.wait_seconds == std::vector<double>{0, 0, 0});
       add_up(world, 1);
-      CHECK(waits.summary().straggler == 1);
+      CHECK(waits.summary().value().straggler == 1);
     });
   }
 
@@ -91,7 +91,7 @@ TEST_SUITE("tools/train/rank_waits") {
     comm::run_ranks({.num_ranks = 1}, [](comm::World& world) {
       RankWaits waits(world);
       add_up(world, 0);
-      const WaitSummary summary = waits.summary();
+      const WaitSummary summary = waits.summary().value();
       CHECK_FALSE(summary.straggler);
       CHECK(summary.wait_seconds == std::vector<double>{0});
       CHECK(summary.waited_for_seconds == std::vector<double>{0});

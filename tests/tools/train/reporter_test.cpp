@@ -1,8 +1,12 @@
 #include "tools/train/reporter.h"
 
 #include <csignal>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -43,6 +47,34 @@ TEST_CASE("every line of metrics and samples names the attempt, and text that is
   CHECK(read_file(run.samples()) ==
         "{\"attempt\":3,\"step\":4,\"prompt\":\"a\\n\",\"text\":\"b\xef\xbf\xbd\",\"seed\":7}\n");
   reporter.check_complete("w");
+}
+
+TEST_CASE("what was not measured is null in a line, and what was is a number") {
+  const TemporaryFolder folder;
+  const RunFolder run = folder_at(folder / "run");
+  Reporter reporter(run, {.steps = 9});
+  reporter.step({.step = 1});
+  reporter.step({.step = 2, .utilization = 0.5, .waits = WaitSummary{{0}, {0}, std::nullopt}});
+  reporter.step({.step = 3, .waits = WaitSummary{{0, 2}, {2, 0}, 0}});
+  std::istringstream lines(read_file(run.metrics()));
+  const auto next = [&] {
+    std::string line;
+    CHECK(std::getline(lines, line));
+    return nlohmann::json::parse(line);
+  };
+  const auto none = next();
+  for (const char* key : {"utilization", "wait_seconds", "waited_for_seconds", "straggler"}) {
+    CHECK(none.at(key).is_null());
+  }
+  const auto alone = next();
+  CHECK(alone.at("utilization") == 0.5);
+  CHECK(alone.at("wait_seconds").get<std::vector<double>>() == std::vector<double>{0});
+  CHECK(alone.at("waited_for_seconds").get<std::vector<double>>() == std::vector<double>{0});
+  CHECK(alone.at("straggler").is_null());
+  const auto two = next();
+  CHECK(two.at("utilization").is_null());
+  CHECK(two.at("wait_seconds").get<std::vector<double>>() == std::vector<double>{0, 2});
+  CHECK(two.at("straggler") == 0);
 }
 
 TEST_CASE("a run without prompts has no file of samples") {

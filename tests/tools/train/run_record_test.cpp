@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -74,6 +75,16 @@ TEST_CASE("a record says by what, where and on what the run is made") {
   CHECK(json.at("flops_convention").get<std::string>().starts_with("6 x "));
   CHECK(json.at("status") == "running");
   CHECK_FALSE(json.contains("exit_code"));
+}
+
+TEST_CASE("a rate that nobody measured is null in the record") {
+  const TemporaryFolder folder;
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
+  RunFacts facts = some_facts();
+  facts.measured_rate = std::nullopt;
+  const RunRecord record(folder / "run.json", facts);
+  CHECK(read(folder / "run.json").at("machine").at("measured_flops_per_second").is_null());
 }
 
 TEST_CASE("the end of a run is noted beside what was there") {
