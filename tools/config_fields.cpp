@@ -77,7 +77,7 @@ std::vector<Field> make_fields() {
       {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights; new or empty, or see train --overwrite", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
-      {"run", "device", "where the model and its training are; cuda: rank r of this process on the r-th GPU, in a program that was built for it", [](Config& c) -> Slot { return &c.run.device; }, one_of(kDevices)},
+      {"run", "device", "where the model and its training are; cuda: rank r of this process on the r-th GPU, in a program that was built for it; eval and generate always run on the CPU", [](Config& c) -> Slot { return &c.run.device; }, one_of(kDevices)},
 
       {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(models)},
       {"model", "num_layers", "transformer blocks", [](Config& c) -> Slot { return &c.model.num_layers; }, between(1, 10000)},

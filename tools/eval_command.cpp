@@ -118,7 +118,8 @@ Command add_eval_command(CLI::App& app) {
   command->footer(
       R"(Prints the mean loss over the tokens in nats, its exponential (the perplexity), and, for byte
 tokens, bits per byte of text. Without --tokens it takes the tokens that the run held back for
-validation, and gives the loss of the last validation in its metrics.
+validation, and gives the loss of the last validation in its metrics. It runs on the CPU, whatever
+run.device says.
 
 Examples:
   fsdptrain eval --run runs/quickstart

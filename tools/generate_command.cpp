@@ -130,7 +130,8 @@ Command add_generate_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->footer(
       R"(Weights of byte tokens take and give text; all others numbers of tokens. The whole text is
-computed again for every token, so a long one takes its time.
+computed again for every token, so a long one takes its time. It runs on the CPU, whatever
+run.device says.
 
 Examples:
   fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
