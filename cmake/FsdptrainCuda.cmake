@@ -12,6 +12,18 @@ find_path(FSDPTRAIN_CUDA_INCLUDE cuda_runtime_api.h
   PATH_SUFFIXES include)
 find_path(FSDPTRAIN_NCCL_INCLUDE nccl.h
   HINTS ENV NCCL_HOME ${FSDPTRAIN_CUDA_INCLUDE} PATH_SUFFIXES include)
+set(FSDPTRAIN_NCCL_NEEDED 2.28)
+include(${CMAKE_CURRENT_LIST_DIR}/FsdptrainNcclVersion.cmake)
+
+if(FSDPTRAIN_NCCL_INCLUDE)
+  fsdptrain_nccl_version(${FSDPTRAIN_NCCL_INCLUDE}/nccl.h nccl_version)
+  if(nccl_version VERSION_LESS FSDPTRAIN_NCCL_NEEDED)
+    message(STATUS "${FSDPTRAIN_NCCL_INCLUDE}/nccl.h is NCCL ${nccl_version}, not "
+                   "${FSDPTRAIN_NCCL_NEEDED} or later: taken as absent")
+    # Not what the cache has: another header may be there next time.
+    set(FSDPTRAIN_NCCL_INCLUDE "")
+  endif()
+endif()
 
 add_library(fsdptrain_cuda_none INTERFACE)
 add_library(fsdptrain_cuda_fake INTERFACE)
@@ -21,8 +33,8 @@ if(FSDPTRAIN_CUDA)
   find_library(FSDPTRAIN_NCCL_LIBRARY nccl
     HINTS ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
   if(NOT FSDPTRAIN_NCCL_INCLUDE OR NOT FSDPTRAIN_NCCL_LIBRARY)
-    message(FATAL_ERROR "FSDPTRAIN_CUDA needs NCCL 2.28: nccl.h and libnccl were not found; set "
-                        "NCCL_HOME in the environment")
+    message(FATAL_ERROR "FSDPTRAIN_CUDA needs NCCL ${FSDPTRAIN_NCCL_NEEDED} or later: nccl.h and "
+                        "libnccl were not found; set NCCL_HOME in the environment")
   endif()
   target_link_libraries(fsdptrain_cuda_real INTERFACE CUDA::cudart ${FSDPTRAIN_NCCL_LIBRARY})
   set(FSDPTRAIN_CUDA_SET real)
