@@ -1,5 +1,8 @@
 #pragma once
 
+#include <exception>
+#include <string>
+
 #include "runtime/base/error.h"
 
 // What goes wrong between ranks. Each text names the rank, and for a collective its op, tag and
@@ -40,5 +43,8 @@ class ProtocolError : public CommError {
  public:
   using CommError::CommError;
 };
+
+// For people: what() of a std::exception, empty for none.
+std::string text_of(const std::exception_ptr& error) noexcept;
 
 }  // namespace fsdptrain::comm

@@ -30,13 +30,12 @@ std::function<void()> random_delays(std::uint64_t seed, int rank) {
   };
 }
 
-std::string describe(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception of no known type";
+// Blocks until all are there.
+void wait_at(std::latch& latch, HostSchedule* schedule) {
+  if (schedule != nullptr) {
+    schedule->wait([&] { return latch.try_wait(); });
+  } else {
+    latch.wait();
   }
 }
 
@@ -55,11 +54,7 @@ class Ending {
   void wait_for_all() {
     counted_ = true;
     ended_.count_down();
-    if (schedule_ != nullptr) {
-      schedule_->wait([this] { return ended_.try_wait(); });
-    } else {
-      ended_.wait();
-    }
+    wait_at(ended_, schedule_);
   }
 
  private:
@@ -78,18 +73,14 @@ class Arrivals {
     {
       const std::lock_guard lock(mutex_);
       if (failure_.empty()) {
-        failure_ = fmt::format("rank {} failed: {}", rank, describe(error));
+        failure_ = fmt::format("rank {} failed: {}", rank, text_of(error));
       }
     }
     arrived_.count_down();
   }
   void wait_for_all() {
     arrived_.count_down();
-    if (schedule_ != nullptr) {
-      schedule_->wait([this] { return arrived_.try_wait(); });
-    } else {
-      arrived_.wait();
-    }
+    wait_at(arrived_, schedule_);
     const std::lock_guard lock(mutex_);
     check<PeerError>(failure_.empty(), "{}", failure_);
   }
@@ -132,7 +123,7 @@ void run_rank(const ThreadRanks& ranks, int rank, RankContext& context, const Co
   try {
     body(world);
   } catch (...) {
-    world.fail(describe(std::current_exception()));
+    world.fail(text_of(std::current_exception()));
     // They may be reading what this rank offered: it goes with the world.
     ending.wait_for_all();
     throw;

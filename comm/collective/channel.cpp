@@ -16,16 +16,6 @@ namespace {
 // How long nobody notices that a peer has left without a word.
 constexpr Nanoseconds kLongestRest = std::chrono::milliseconds(20);
 
-std::string text_of(const std::exception_ptr& error) noexcept {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception of no known type";
-  }
-}
-
 }  // namespace
 
 // Operations that were issued together.

@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/error.h"
+#include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
 #include "tests/fakecuda/expect.h"
@@ -57,19 +59,13 @@ class FakeRanks {
   comm::ThreadRanks ranks_;
 };
 
-inline std::string text_of(const std::exception_ptr& error) {
-  if (!error) {
-    return "";
-  }
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  }
-}
+using comm::text_of;
 
 template <class E>
 bool is_a(const std::exception_ptr& error) {
+  if (!error) {
+    return false;
+  }
   try {
     std::rethrow_exception(error);
   } catch (const E&) {
