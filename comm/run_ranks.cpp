@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "comm/error.h"
-#include "comm/nccl/connect.h"
 #include "comm/threads/thread_boards.h"
 #include "runtime/base/host_schedule.h"
 #include "runtime/base/processors.h"
@@ -178,9 +177,6 @@ std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
     connect = [boards, spins, schedule = ranks.schedule](int rank) {
       return boards->connect(rank, spins, schedule);
     };
-  }
-  if (ranks.world.device.type == DeviceType::Cuda) {
-    nccl::prepare_environment();
   }
   // Before all threads: others would wait for a rank without one.
   std::vector<std::unique_ptr<RankContext>> contexts;

@@ -35,7 +35,8 @@ struct ThreadRanks {
 // of what it logs. A rank that throws ends the others; what its operations under way read and write
 // stays until they have ended, too. One whose `connect` throws ends the others when theirs have
 // returned. What each of them threw, null for none. Error, before any rank begins, if the system
-// refuses a thread.
+// refuses a thread. On CUDA the program has called nccl::prepare_environment() before it had
+// threads; ranks warn where it has not.
 std::vector<std::exception_ptr> try_ranks(const ThreadRanks& ranks,
                                           const std::function<void(World&)>& body);
 

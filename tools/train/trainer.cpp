@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
 #include "runtime/base/error.h"
@@ -491,6 +492,10 @@ int train(const Config& config, const TrainOptions& options) {
   check_num_ranks(config, options.num_ranks);
   // Before all else: building a large model to be refused then would take minutes.
   RunFolder::check_free(config, options.existing);
+  if (device_of(config.run).type == DeviceType::Cuda) {
+    // While the process has one thread.
+    comm::nccl::prepare_environment();
+  }
   // Before the threads of the ranks, so that they hold the signals back too.
   const StopSignals signals;
   Account account;

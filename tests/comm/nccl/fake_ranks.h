@@ -28,6 +28,8 @@ class FakeRanks {
                      fakecuda::Faults faults = {})
       : session_(fakecuda::checked(
             {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})) {
+    // Between two tests there is one thread.
+    comm::nccl::prepare_environment();
     ranks_.num_ranks = num_ranks;
     ranks_.world = std::move(options);
     ranks_.world.device = Device::cuda(0);
