@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "comm/ranks.h"
 #include "runtime/base/quoted.h"
@@ -13,7 +15,7 @@
 namespace fsdptrain::comm {
 namespace {
 
-void add_call(const Call& call, Fnv& hash) {
+void add_to(Fnv& hash, const Call& call) {
   const Frame& frame = call.frame;
   hash.add(frame.group_name.view());
   hash.add(static_cast<std::uint64_t>(call.members->size()));
@@ -31,54 +33,97 @@ void add_call(const Call& call, Fnv& hash) {
   }
 }
 
-// The rank that most others agree with, of those with the same groups; the lowest of several.
-std::size_t reference_for(const std::vector<OrderDigest>& digests, std::uint64_t groups) {
-  std::size_t best = digests.size();
-  std::ptrdiff_t most = 0;
-  for (std::size_t i = 0; i < digests.size(); ++i) {
-    const std::ptrdiff_t count = std::ranges::count(digests, digests[i]);
-    if (digests[i].groups == groups && count > most) {
-      best = i;
-      most = count;
-    }
-  }
-  return best;
+// Counts it; its own number, and the hash behind it.
+OrderState add_call(const Call& call, Fnv& hash, OrderState& state) {
+  add_to(hash, call);
+  state.hash = hash.value();
+  return {state.number++, state.hash};
 }
 
-struct Ranks {
+// What ranks are compared in: their order in all groups, with ranks that have the same groups, or
+// that in the group of all ranks, with all.
+enum class Scope { Groups, World };
+
+using Key = std::pair<std::uint64_t, OrderState>;
+
+Key key_of(const OrderDigest& digest, Scope scope) {
+  return scope == Scope::World ? Key{0, digest.world} : Key{digest.groups, digest.all};
+}
+
+std::int64_t number_of(const OrderDigest& digest, Scope scope) {
+  return static_cast<std::int64_t>(key_of(digest, scope).second.number);
+}
+
+struct Difference {
   std::size_t odd = 0;
   std::size_t reference = 0;
+  Scope scope = Scope::Groups;
 };
 
-// The first rank that differs, and from which one.
-std::optional<Ranks> first_difference(const std::vector<OrderDigest>& digests) {
+// Ranks that agree.
+struct Party {
+  std::size_t first = 0;
+  std::size_t size = 0;
+};
+
+// The first rank that differs, and from which one: the first of those that most agree with.
+std::optional<Difference> first_difference(const std::vector<OrderDigest>& digests, Scope scope) {
+  std::map<Key, Party> parties;
   for (std::size_t i = 0; i < digests.size(); ++i) {
-    const std::size_t reference = reference_for(digests, digests[i].groups);
-    if (digests[i] != digests[reference]) {
-      return Ranks{i, reference};
+    ++parties.try_emplace(key_of(digests[i], scope), Party{i}).first->second.size;
+  }
+  std::map<std::uint64_t, Party> largest;
+  for (const auto& [key, party] : parties) {
+    Party& best = largest[key.first];
+    if (party.size > best.size || (party.size == best.size && party.first < best.first)) {
+      best = party;
+    }
+  }
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    const Key key = key_of(digests[i], scope);
+    const std::size_t reference = largest.at(key.first).first;
+    if (key != key_of(digests[reference], scope)) {
+      return Difference{i, reference, scope};
     }
   }
   return std::nullopt;
+}
+
+std::optional<Difference> first_difference(const std::vector<OrderDigest>& digests) {
+  if (std::ranges::adjacent_find(digests, std::ranges::not_equal_to()) == digests.end()) {
+    return std::nullopt;
+  }
+  const auto in_groups = first_difference(digests, Scope::Groups);
+  return in_groups ? in_groups : first_difference(digests, Scope::World);
 }
 
 struct Line {
   std::string hash;
   std::string text;
 };
+using Lines = std::map<std::int64_t, Line>;
 
 // By number, from what OrderLog::recent() of another rank says.
-std::map<std::uint64_t, Line> lines_of(const std::string& recent) {
-  std::map<std::uint64_t, Line> lines;
+Lines lines_of(const std::string& recent, Scope scope) {
+  Lines lines;
   std::istringstream in(recent);
-  std::uint64_t number = 0;
+  std::int64_t number = 0;
+  std::int64_t world_number = 0;
   Line line;
-  while (in >> number >> line.hash && std::getline(in >> std::ws, line.text)) {
-    lines[number] = line;
+  Line world;
+  while (in >> number >> line.hash >> world_number >> world.hash &&
+         std::getline(in >> std::ws, line.text)) {
+    world.text = line.text;
+    if (scope == Scope::Groups) {
+      lines[number] = line;
+    } else if (world_number >= 0) {
+      lines[world_number] = world;
+    }
   }
   return lines;
 }
 
-std::string text_of(const std::map<std::uint64_t, Line>& lines, std::uint64_t number) {
+std::string text_of(const Lines& lines, std::int64_t number) {
   const auto found = lines.find(number);
   return found == lines.end() ? "not there" : printable(found->second.text);
 }
@@ -95,9 +140,14 @@ void OrderLog::add(const Call& call) {
     groups_.add(static_cast<std::uint64_t>(call.members->size()));
     digest_.groups = groups_.value();
   }
-  add_call(call, hash_);
-  digest_.hash = hash_.value();
-  recent_.push_back({digest_.number++, digest_.hash, call.frame});
+  if (!world_group_) {
+    world_group_ = call.frame.group_hash;
+  }
+  Entry entry{.all = add_call(call, hash_, digest_.all), .world = {}, .frame = call.frame};
+  if (call.frame.group_hash == *world_group_) {
+    entry.world = add_call(call, world_hash_, digest_.world);
+  }
+  recent_.push_back(entry);
   if (recent_.size() > kMaxRecent) {
     recent_.pop_front();
   }
@@ -106,7 +156,10 @@ void OrderLog::add(const Call& call) {
 std::string OrderLog::recent() const {
   std::string text;
   for (const Entry& entry : recent_) {
-    text += fmt::format("{} {:016x} {}\n", entry.number, entry.hash, to_string(entry.frame));
+    const OrderState world = entry.world.value_or(OrderState{});
+    text += fmt::format("{} {:016x} {} {:016x} {}\n", entry.all.number, entry.all.hash,
+                        entry.world ? static_cast<std::int64_t>(world.number) : -1, world.hash,
+                        to_string(entry.frame));
   }
   return text;
 }
@@ -117,24 +170,25 @@ bool orders_differ(const std::vector<OrderDigest>& digests) {
 
 std::string order_difference(const std::vector<OrderDigest>& digests,
                              const std::vector<std::string>& recent) {
-  const auto ranks = first_difference(digests);
-  if (!ranks) {
+  const auto found = first_difference(digests);
+  if (!found) {
     return "";
   }
-  const auto [odd, reference] = *ranks;
+  const auto [odd, reference, scope] = *found;
   const std::string names = fmt::format("rank {} has not issued what rank {} has", odd, reference);
-  const auto odd_lines = lines_of(recent.at(odd));
-  const auto reference_lines = lines_of(recent.at(reference));
-  const std::uint64_t end = std::max(digests[odd].number, digests[reference].number);
-  for (std::uint64_t number = 0; number < end; ++number) {
+  const Lines odd_lines = lines_of(recent.at(odd), scope);
+  const Lines reference_lines = lines_of(recent.at(reference), scope);
+  const auto [least, most] =
+      std::minmax({number_of(digests[odd], scope), number_of(digests[reference], scope)});
+  for (std::int64_t number = 0; number < most; ++number) {
     const auto mine = odd_lines.find(number);
     const auto theirs = reference_lines.find(number);
     const bool has_mine = mine != odd_lines.end();
     const bool has_theirs = theirs != reference_lines.end();
-    const bool is_missing = has_mine != has_theirs &&
-                            number >= std::min(digests[odd].number, digests[reference].number);
+    const bool is_missing = has_mine != has_theirs && number >= least;
     if (is_missing || (has_mine && has_theirs && mine->second.hash != theirs->second.hash)) {
-      return fmt::format("{}: operation {} is {} on rank {}, {} on rank {}", names, number,
+      return fmt::format("{}: operation {}{} is {} on rank {}, {} on rank {}", names, number,
+                         scope == Scope::World ? " of the group of all ranks" : "",
                          text_of(odd_lines, number), odd, text_of(reference_lines, number),
                          reference);
     }

@@ -204,6 +204,26 @@ TEST_SUITE("comm/nccl/mistakes") {
     });
   }
 
+  TEST_CASE("a group of its own does not hide the order of a rank in the group of all") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(3, seed);
+      const auto errors = ranks.try_run([](World& world) {
+        const bool is_odd = world.rank() == 2;
+        const auto alone = is_odd ? world.new_group({2}, "alone") : nullptr;
+        world.check_order();
+        world.group().issue(all_reduce(ones(world, 8), {}, {.group = is_odd ? 6U : 5U})).wait();
+        world.check_order();
+      });
+      CHECK(std::ranges::any_of(errors, is_a<MismatchError>));
+      for (const auto& error : errors) {
+        expect_contains(text_of(error),
+                        {"rank 2 has not issued what rank 0 has", "operation 1 of the group of all",
+                         "group 6", "on rank 2", "group 5", "on rank 0"});
+      }
+      ranks.ignore_rest();
+    });
+  }
+
   TEST_CASE("ranks that issue the same have one order, whatever groups they are in") {
     FakeRanks ranks(4, 3);
     ranks.run([](World& world) {
