@@ -40,6 +40,22 @@ void go_on(World& world) {
 }  // namespace
 
 TEST_SUITE("comm/nccl/failures") {
+  TEST_CASE("a rank for which there is no GPU says so, and all of them end") {
+    in_all_orders([](std::uint64_t seed) {
+      fakecuda::Session session(fakecuda::checked({.seed = seed, .num_devices = 2}));
+      ThreadRanks ranks{.num_ranks = 3};
+      ranks.world.device = Device::cuda(0);
+      ranks.schedule = &session.host_schedule(3);
+      bool has_begun = false;
+      CHECK_THROWS_WITH_AS(run_ranks(ranks, [&](World&) { has_begun = true; }),
+                           doctest::Contains("cuda:2: this machine has 2 CUDA devices"),
+                           DeviceError);
+      CHECK_FALSE(has_begun);
+      session.finish();
+      static_cast<void>(session.reports());
+    });
+  }
+
   TEST_CASE("an asynchronous error of NCCL ends the world by its name, on every rank") {
     in_all_orders([](std::uint64_t seed) {
       FakeRanks ranks(3, seed);
