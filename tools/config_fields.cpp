@@ -41,8 +41,7 @@ Allowed one_of(std::span<const std::string_view> words) {
   return {.words = words};
 }
 
-constexpr std::string_view kDtypes[] = {"float32", "bfloat16"};
-constexpr std::string_view kRecompute[] = {"none", "selective", "full"};
+constexpr std::string_view kDevices[] = {"cpu", "cuda"};
 constexpr std::string_view kNonFinite[] = {"stop", "skip"};
 constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
 constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
@@ -55,7 +54,6 @@ constexpr std::string_view kDecaying[] = {"cosine", "linear", "wsd"};
 constexpr std::string_view kWsd[] = {"wsd"};
 constexpr std::string_view kScaled[] = {"linear", "llama3"};
 constexpr std::string_view kLlama3[] = {"llama3"};
-constexpr std::string_view kDevices[] = {"cpu", "cuda"};
 constexpr std::string_view kSkip[] = {"skip"};
 
 std::vector<Field> make_fields() {
@@ -111,8 +109,8 @@ std::vector<Field> make_fields() {
       {"train", "global_batch", "sequences per optimizer step; a multiple of micro_batch", [](Config& c) -> Slot { return &c.train.global_batch; }, between(1, 16777216)},
       {"train", "micro_batch", "sequences per forward and backward pass", [](Config& c) -> Slot { return &c.train.micro_batch; }, between(1, 65536)},
       {"train", "seq_len", "tokens per sequence; at most max_seq_len of the model", [](Config& c) -> Slot { return &c.train.seq_len; }, between(1, 1048576)},
-      {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of(kDtypes)},
-      {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of(kRecompute)},
+      {"train", "compute_dtype", "element type of forward and backward; weights stay float32", [](Config& c) -> Slot { return &c.train.compute_dtype; }, one_of(kDtypeWords)},
+      {"train", "recompute", "activations computed again in backward instead of kept; selective: all but the outputs of attention", [](Config& c) -> Slot { return &c.train.recompute; }, one_of(kRecomputeWords)},
       {"train", "grad_clip", "largest norm of the gradient; 0: no limit", [](Config& c) -> Slot { return &c.train.grad_clip; }, between(0, kLargest)},
       {"train", "label_smoothing", "part of the target probability that is spread over the whole vocabulary", [](Config& c) -> Slot { return &c.train.label_smoothing; }, fraction()},
       {"train", "z_loss", "weight of the squared log-sum-exp of the logits in the loss", [](Config& c) -> Slot { return &c.train.z_loss; }, between(0, kLargest)},

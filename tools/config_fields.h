@@ -35,6 +35,10 @@ struct Allowed {
   std::string text() const;
 };
 
+// Of keys of a section and of a rule alike.
+inline constexpr std::string_view kDtypeWords[] = {"float32", "bfloat16"};
+inline constexpr std::string_view kRecomputeWords[] = {"none", "selective", "full"};
+
 struct Field {
   // A key, written section.name, that must have an effect and one of these values for this field to
   // have an effect. The values must live as long as the program.

@@ -9,9 +9,6 @@
 namespace fsdptrain::tools {
 namespace {
 
-constexpr std::string_view kDtypes[] = {"float32", "bfloat16"};
-constexpr std::string_view kRecompute[] = {"none", "selective", "full"};
-
 std::vector<RuleField> make_rule_fields() {
   // One line is one key.
   // clang-format off
@@ -20,8 +17,8 @@ std::vector<RuleField> make_rule_fields() {
       {"decay", "whether optimizer.weight_decay applies", [](RuleConfig& r) -> RuleSlot { return &r.decay; }},
       {"lr_scale", "factor on the learning rate", [](RuleConfig& r) -> RuleSlot { return &r.lr_scale; }, {.min = 0, .max = 1e6}},
       {"freeze", "whether the parameters stay as they are", [](RuleConfig& r) -> RuleSlot { return &r.freeze; }},
-      {"dtype", "element type that the parameters are kept in; bfloat16 only with freeze = true", [](RuleConfig& r) -> RuleSlot { return &r.dtype; }, {.words = kDtypes}},
-      {"recompute", "instead of train.recompute, for the blocks that hold a matching parameter", [](RuleConfig& r) -> RuleSlot { return &r.recompute; }, {.words = kRecompute}},
+      {"dtype", "element type that the parameters are kept in; bfloat16 only with freeze = true", [](RuleConfig& r) -> RuleSlot { return &r.dtype; }, {.words = kDtypeWords}},
+      {"recompute", "instead of train.recompute, for the blocks that hold a matching parameter", [](RuleConfig& r) -> RuleSlot { return &r.recompute; }, {.words = kRecomputeWords}},
   };
   // clang-format on
 }

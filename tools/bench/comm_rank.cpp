@@ -27,8 +27,6 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr std::int64_t kElement = sizeof(float);
-// For ranks on gloo to meet.
-constexpr comm::Nanoseconds kPatience = std::chrono::minutes(1);
 
 std::int64_t now() {
   return comm::monotonic_clock().now().count();
@@ -261,11 +259,11 @@ void serve_comm_rank(const CommRankOptions& options) {
   const auto store = join_comm_store(options.store, ask_for_token(options.socket), options.rank,
                                      options.num_ranks);
   const comm::Network network{.address = {.host = "127.0.0.1", .interface = {}},
-                              .rendezvous = comm::store_rendezvous(*store, kPatience),
-                              .timeout = kPatience};
+                              .rendezvous = comm::store_rendezvous(*store, kCommPatience),
+                              .timeout = kCommPatience};
   LibraryGather library(network, options.rank, options.num_ranks);
   comm::Links links = comm::connect_gloo(network, options.rank, options.num_ranks);
-  store->close(kPatience);
+  store->close(kCommPatience);
   serve_on(std::move(links), &library, options);
 }
 

@@ -13,7 +13,6 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr const char* kJob = "bench comm";
-constexpr comm::Nanoseconds kPatience = std::chrono::minutes(1);
 
 std::filesystem::path make_folder() {
   std::string name = std::filesystem::temp_directory_path() / "fsdptrain-bench-XXXXXX";
@@ -49,10 +48,10 @@ std::unique_ptr<comm::Store> join_comm_store(const std::filesystem::path& socket
                                              const comm::store::Secret& token, int rank,
                                              int num_ranks) {
   return std::make_unique<comm::Store>(
-      comm::store::connect_unix(socket, comm::monotonic_clock(), kPatience),
+      comm::store::connect_unix(socket, comm::monotonic_clock(), kCommPatience),
       comm::Store::Options{.identity = {.job_id = kJob, .rank = rank, .world_size = num_ranks},
                            .token = token},
-      kPatience);
+      kCommPatience);
 }
 
 }  // namespace fsdptrain::tools

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "comm/clock.h"
 #include "comm/store/auth.h"
 #include "comm/store/client.h"
 #include "comm/store/server_loop.h"
 
 // Where ranks of `bench comm` that share no memory find each other.
 namespace fsdptrain::tools {
+
+// For ranks to meet, and to part.
+inline constexpr comm::Nanoseconds kCommPatience = std::chrono::minutes(1);
 
 // A store for `num_ranks` ranks on a socket in a folder of its own, until the end of this object.
 class CommStore {
