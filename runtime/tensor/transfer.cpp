@@ -33,6 +33,7 @@ Tensor dense(const Tensor& tensor) {
 }  // namespace
 
 Tensor pinned(const Shape& shape, DType dtype, Device device, MemoryCategory category) {
+  check<DeviceError>(device.type != DeviceType::Meta, "pinned: the meta device has no bytes");
   const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
   return Tensor::over(Storage::pinned(device, nbytes, category), dtype, shape,
                       Strides::contiguous(shape), 0);

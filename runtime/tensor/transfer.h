@@ -6,6 +6,7 @@
 namespace fsdptrain {
 
 // A tensor on the CPU that copies from and to `device` run beside the host with. Not initialised.
+// DeviceError for meta.
 Tensor pinned(const Shape& shape, DType dtype, Device device,
               MemoryCategory category = MemoryCategory::Data);
 

@@ -113,6 +113,11 @@ TEST_SUITE("cuda/transfer") {
     });
   }
 
+  TEST_CASE("there is no pinned tensor for a device without bytes") {
+    CHECK_THROWS_WITH_AS(static_cast<void>(pinned({2}, DType::Float32, Device::meta())),
+                         doctest::Contains("pinned: the meta device has no bytes"), DeviceError);
+  }
+
   TEST_CASE("a pinned tensor may go as soon as its copy was asked for") {
     on_gpu([] {
       constexpr std::int64_t kNumel = 20000;
