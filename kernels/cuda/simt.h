@@ -5,8 +5,9 @@
 // is linked with one definition: it raises DeviceError in a program without CUDA, and runs one
 // thread after the other in tests.
 //
-// Every thread runs to its end before another begins: kernels have no barriers, no shared memory
-// and no warp intrinsics (`__syncthreads` and its like are not offered yet).
+// As C++ every thread runs to its end before another begins; by nvcc they run in any order and side
+// by side. So kernels have no barriers, no shared memory and no warp intrinsics (`__syncthreads`
+// and its like are not offered yet), and no thread reads what another one writes.
 #include <cstdint>
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
