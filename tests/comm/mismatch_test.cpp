@@ -25,17 +25,6 @@ using testing::Backend;
 using testing::thread_ranks;
 using namespace std::chrono_literals;
 
-std::string text_of(const std::exception_ptr& error) {
-  if (!error) {
-    return "";
-  }
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
 template <class E>
 bool is_a(const std::exception_ptr& error) {
   try {

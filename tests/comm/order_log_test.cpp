@@ -1,5 +1,7 @@
 #include "comm/order_log.h"
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -79,6 +81,14 @@ TEST_SUITE("comm/order_log") {
                              (odd == 0 ? "1" : "0") + " has: operation 1 is all_reduce"));
       CHECK(text.find("group 8") < text.find("group 7"));
     }
+  }
+
+  TEST_CASE("where no two agree the others are compared with the first rank") {
+    auto logs = new_logs();
+    for (std::size_t rank = 0; rank < kNumRanks; ++rank) {
+      logs[rank].add(call_of(Op::AllReduce, kWorld, static_cast<std::uint32_t>(rank)));
+    }
+    CHECK(difference(logs).starts_with("rank 1 has not issued what rank 0 has"));
   }
 
   TEST_CASE("a rank that issued more than the others is named, and what the others lack") {

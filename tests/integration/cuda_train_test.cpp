@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "comm/error.h"
+#include "comm/flight/reader.h"
 #include "models/gpt2/model.h"
 #include "models/llama/model.h"
 #include "runtime/base/error.h"
@@ -91,6 +92,12 @@ class Training {
     course.losses.push_back(result.loss.item());
     course.norms.push_back(result.grad_norm.item());
     step_.update(1e-2);
+  }
+
+  // All of a step before anybody looks at its results.
+  void run_collectives(std::uint64_t step) {
+    const auto batches = batches_of(step);
+    data_parallel_.forward_backward(data_parallel_.share_of(batches), step);
   }
 
   // All of a step that comes before its first collective of gradients.
@@ -207,6 +214,37 @@ TEST_SUITE("integration/cuda_train") {
         CHECK(testing::is_a<comm::PeerError>(error));
         CHECK(testing::text_of(error).find("ncclRemoteError") != std::string::npos);
       }
+    });
+  }
+
+  TEST_CASE("a GPU that breaks in a step ends the other rank by its name") {
+    testing::in_all_orders([](std::uint64_t seed) {
+      testing::FakeRanks ranks(2, seed, {}, {.broken_op_name = "broken kernel"});
+      const auto errors = train_until(ranks, [](Training& /*training*/, comm::World& world) {
+        testing::touch("broken kernel", Tensor::empty({4}, DType::Float32, world.device()));
+      });
+      CHECK(testing::is_a<DeviceError>(errors[1]));
+      CHECK(testing::is_a<comm::PeerError>(errors[0]));
+      const std::string text = testing::text_of(errors[0]);
+      CAPTURE(text);
+      CHECK(text.find("rank 1 failed: ") != std::string::npos);
+      CHECK(text.find("an illegal memory access was encountered") != std::string::npos);
+    });
+  }
+
+  TEST_CASE("a step has waited for its collectives, with an eye on the other ranks") {
+    testing::in_all_orders([](std::uint64_t seed) {
+      testing::FakeRanks ranks(2, seed);
+      ranks.run([](comm::World& world) {
+        Training training({.make = make_gpt2}, world);
+        training.run_collectives(0);
+        const auto ring = comm::read_flight_ring(world.flight_ring().memory().descriptor(), "ring");
+        CHECK(ring.records.size() > 20);
+        for (const comm::FlightRecord& record : ring.records) {
+          CHECK(record.state == comm::FlightState::Completed);
+        }
+      });
+      ranks.expect_clean();
     });
   }
 
