@@ -26,16 +26,6 @@ constexpr std::size_t kMaxLanes = 2;
 // How long the device may need to notice what the host knows to have ended.
 constexpr Nanoseconds kLongestEcho = std::chrono::seconds(2);
 
-std::string text_of(const std::exception_ptr& error) noexcept {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception of no known type";
-  }
-}
-
 // What needs no wait.
 class Done final : public Pending {
  public:
