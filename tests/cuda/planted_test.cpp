@@ -131,8 +131,9 @@ TEST_SUITE("cuda/planted") {
   }
 
   TEST_CASE("a block that is used again while another stream reads it unnoted is reported") {
-    expect_reported({"unordered access", "device 0, stream 0)",
-                     "the read by 'cudaMemcpyAsync device to host' (op 8, device 0, stream 1)"},
+    expect_reported({"unordered access", "device 0, stream 0 'compute')",
+                     "the read by 'cudaMemcpyAsync device to host' (op 8, device 0, stream 1 "
+                     "'copy')"},
                     [] {
                       const Stream copy = gpu().make_stream("copy");
                       const Tensor received = pinned({kNumel}, DType::Float32, kGpu);

@@ -55,10 +55,15 @@ void mark_block(void* data, std::size_t nbytes, std::size_t block_bytes, void* s
       fakecuda::mark_pinned(mark);
       return;
     }
+    // A launch is for the current device, and an allocator may give back on any.
+    int current = 0;
+    static_cast<void>(cudaGetDevice(&current));
+    const auto handle = static_cast<cudaStream_t>(stream);
+    static_cast<void>(cudaSetDevice(fakecuda::device_of(handle)));
     // A device that has failed has said so to others.
     static_cast<void>(
-        fakecuda::enqueue(static_cast<cudaStream_t>(stream),
-                          {.name = nbytes > 0 ? "allocate" : "give back", .mark = mark}));
+        fakecuda::enqueue(handle, {.name = nbytes > 0 ? "allocate" : "give back", .mark = mark}));
+    static_cast<void>(cudaSetDevice(current));
   } catch (const fakecuda::HangError&) {
     // Every later call throws it again.
   }
