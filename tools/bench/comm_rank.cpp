@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -208,9 +209,16 @@ void serve_on(comm::Links links, LibraryGather* library, const CommRankOptions& 
   }
 }
 
-comm::store::Secret ask_for_token(int socket) {
-  // While ranks meet they do not look at their socket, whose end would tell them.
+// While ranks meet they do not look at their socket, whose end would tell them that the benchmark
+// is gone; it may be gone by now.
+void end_with_parent(int socket) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pollfd parent{.fd = socket, .events = POLLIN, .revents = 0};
+  ::poll(&parent, 1, 0);
+  check<IoError>((parent.revents & POLLHUP) == 0, "bench comm: who started this rank has ended");
+}
+
+comm::store::Secret ask_for_token(int socket) {
   const char ready = 0;
   std::array<char, comm::store::Secret::kBytes> bytes{};
   check<IoError>(send_all(socket, &ready, 1) && receive_all(socket, bytes.data(), bytes.size()),
@@ -247,6 +255,7 @@ std::uint64_t comm_arena_bytes(int num_ranks, std::int64_t max_nbytes) {
 }
 
 void serve_comm_rank(const CommRankOptions& options) {
+  end_with_parent(options.socket);
   if (options.core >= 0) {
     stay_on(options.core);
   }
