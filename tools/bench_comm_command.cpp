@@ -84,6 +84,7 @@ Command add_bench_comm_rank_command(CLI::App& app) {
   command->add_option("--rank", options->rank)->required();
   command->add_option("--ranks", options->num_ranks)->required();
   command->add_option("--segment", options->segment, "a descriptor, or -1")->required();
+  command->add_option("--parent", options->parent, "a process")->required();
   command->add_option("--store", options->store, "a socket, without --segment");
   command->add_option("--core", options->core)->required();
   command->add_option("--spins", options->spins)->required();

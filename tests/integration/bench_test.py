@@ -246,7 +246,7 @@ class Comm(BenchTest):
     def test_a_rank_alone_is_refused(self):
         self.check_error(REFUSED, "--rank is required", "bench", "comm-rank")
         self.check_error(REFUSED, "descriptor 0 is not that of this version's ranks", "bench",
-                         "comm-rank", "--rank", 0, "--ranks", 2, "--segment", 0,
+                         "comm-rank", "--rank", 0, "--ranks", 2, "--segment", 0, "--parent", os.getpid(),
                          "--core", -1, "--spins", "true", "--bytes", 4)
 
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -211,11 +210,10 @@ void serve_on(comm::Links links, LibraryGather* library, const CommRankOptions& 
 
 // While ranks meet they do not look at their socket, whose end would tell them that the benchmark
 // is gone; it may be gone by now.
-void end_with_parent(int socket) {
+void end_with(int parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  pollfd parent{.fd = socket, .events = POLLIN, .revents = 0};
-  ::poll(&parent, 1, 0);
-  check<IoError>((parent.revents & POLLHUP) == 0, "bench comm: who started this rank has ended");
+  check<IoError>(::getppid() == parent,
+                 "bench comm: process {}, which started this rank, has ended", parent);
 }
 
 comm::store::Secret ask_for_token(int socket) {
@@ -255,7 +253,7 @@ std::uint64_t comm_arena_bytes(int num_ranks, std::int64_t max_nbytes) {
 }
 
 void serve_comm_rank(const CommRankOptions& options) {
-  end_with_parent(options.socket);
+  end_with(options.parent);
   if (options.core >= 0) {
     stay_on(options.core);
   }

@@ -65,6 +65,8 @@ struct CommRankOptions {
   std::string store = {};
   // Where tasks arrive and times go: both ends are stream sockets.
   int socket = -1;
+  // The process that started this one, which ends with it.
+  int parent = -1;
   // The processor that the rank stays on; -1 for any.
   int core = -1;
   bool spins = true;

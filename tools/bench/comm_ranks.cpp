@@ -98,6 +98,7 @@ void CommRanks::start(const CommRankOptions& options) {
                                      fmt::format("--rank={}", options.rank),
                                      fmt::format("--ranks={}", options.num_ranks),
                                      fmt::format("--segment={}", options.segment),
+                                     fmt::format("--parent={}", ::getpid()),
                                      fmt::format("--core={}", options.core),
                                      fmt::format("--spins={}", options.spins),
                                      fmt::format("--bytes={}", options.max_nbytes)};
