@@ -21,12 +21,9 @@ using namespace std::chrono_literals;
 using testing::FakeRanks;
 using testing::in_all_orders;
 using testing::is_a;
+using testing::ones;
 using testing::text_of;
 using testing::touch;
-
-Tensor ones(World& world, std::int64_t numel) {
-  return to_device(Tensor::full({numel}, 1), world.device());
-}
 
 // Issues sums until it hears that another rank is over.
 void go_on(World& world) {
@@ -165,11 +162,13 @@ TEST_SUITE("comm/nccl/failures") {
     static_cast<void>(session.reports());
   }
 
-  TEST_CASE("a Work that is dropped is an error at the next call") {
+  TEST_CASE("a Work that is dropped is an error at the next call, and ends its communicators") {
     FakeRanks ranks(1, 0);
     const auto errors = ranks.try_run([](World& world) {
       const Tensor tensor = ones(world, 8);
+      CHECK(fakecuda::nccl_use().num_communicators == 2);
       static_cast<void>(world.group().issue(all_reduce(tensor)));
+      CHECK(fakecuda::nccl_use().num_communicators == 0);
       CHECK_THROWS_WITH_AS(static_cast<void>(world.group().issue(all_reduce(tensor))),
                            doctest::Contains("was dropped without a wait"), MisuseError);
       throw DataError("as planned");

@@ -13,6 +13,7 @@
 #include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
+#include "runtime/tensor/transfer.h"
 #include "tests/fakecuda/expect.h"
 #include "tests/fakecuda/fakecuda.h"
 #include "tests/fakecuda/nccl/fakenccl.h"
@@ -82,6 +83,10 @@ inline void in_all_orders(const std::function<void(std::uint64_t seed)>& body) {
     CAPTURE(seed);
     body(seed);
   }
+}
+
+inline Tensor ones(comm::World& world, std::int64_t numel) {
+  return to_device(Tensor::full({numel}, 1), world.device());
 }
 
 // What the device does with memory: enough to be a user of it.

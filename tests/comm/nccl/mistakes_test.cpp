@@ -10,7 +10,6 @@
 #include "comm/flight/reader.h"
 #include "comm/process_group.h"
 #include "runtime/base/rank_context.h"
-#include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
 
 // Each mistake that real streams and the real NCCL would answer with wrong numbers or a hang is
@@ -22,12 +21,9 @@ using fakecuda::ReportKind;
 using testing::FakeRanks;
 using testing::in_all_orders;
 using testing::is_a;
+using testing::ones;
 using testing::text_of;
 using testing::touch;
-
-Tensor ones(World& world, std::int64_t numel) {
-  return to_device(Tensor::full({numel}, 1), world.device());
-}
 
 // Some report of this kind has all of these texts.
 void expect_reported(FakeRanks& ranks, ReportKind kind, const std::vector<std::string>& texts) {
