@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <doctest/doctest.h>
@@ -33,6 +35,27 @@ TEST_SUITE("cuda/two_devices") {
       session.finish();
       fakecuda::expect_no_reports(session);
     }
+  }
+
+  TEST_CASE("a pinned block waits for the copies of both devices, whichever was first") {
+    fakecuda::Session session(fakecuda::checked({.seed = 3, .num_devices = 2}));
+    {
+      RankContext context({.threads = 1, .isa = {}, .log_prefix = {}});
+      const ContextGuard bound(context);
+      const Tensor on_devices[] = {Tensor::empty({4}, DType::Float32, Device::cuda(0)),
+                                   Tensor::empty({4}, DType::Float32, Device::cuda(1))};
+      for (std::size_t round = 0; round < 6; ++round) {
+        const Tensor host = pinned({4}, DType::Float32, Device::cuda(0));
+        std::ranges::fill(host.mutable_values<float>(), static_cast<float>(round));
+        copy_async(on_devices[round % 2], host);
+        copy_async(on_devices[1 - round % 2], host);
+      }
+      CHECK(context.device(Device::cuda(0)).pinned().counters().raw_allocations == 1);
+      CHECK(on_devices[0].item() == 5);
+      CHECK(on_devices[1].item() == 5);
+    }
+    session.finish();
+    fakecuda::expect_no_reports(session);
   }
 
   TEST_CASE(
