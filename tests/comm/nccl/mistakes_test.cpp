@@ -22,7 +22,6 @@ using testing::FakeRanks;
 using testing::in_all_orders;
 using testing::is_a;
 using testing::ones;
-using testing::text_of;
 using testing::touch;
 
 // Some report of this kind has all of these texts.
