@@ -131,7 +131,7 @@ Work Channel::issue(std::vector<Call> calls, Nanoseconds timeout) {
       if (options_.ring != nullptr) {
         const std::vector<Meeting>& meetings = exchange.meetings();
         batch->records.push_back(options_.ring->begin(
-            record_of(exchange.call(), meetings.empty() ? Meeting{} : meetings.front())));
+            record_of(exchange.call(), meetings.empty() ? Meeting{} : meetings.front(), timeout)));
       }
       exchange.post();
       show(Progress::Posted, exchange);

@@ -24,13 +24,14 @@ std::array<std::string_view, num_values> names_of_all() {
 
 }  // namespace
 
-FlightRecord record_of(const Call& call, const Meeting& meeting) {
+FlightRecord record_of(const Call& call, const Meeting& meeting, Nanoseconds timeout) {
   const Frame& frame = call.frame;
   const Operation& operation = call.operation;
   FlightRecord record;
   record.op = static_cast<std::uint8_t>(frame.op);
   record.is_point_to_point = frame.op == Op::Send || frame.op == Op::Recv;
   record.counts_vary = frame.op == Op::AllToAll || frame.parts_hash != 0;
+  record.deadline = deadline_seconds(timeout);
   record.root = record.is_point_to_point ? meeting.peer : frame.root;
   record.group = frame.group_hash;
   record.group_size = static_cast<std::uint32_t>(call.members->size());

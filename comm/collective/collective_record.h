@@ -8,8 +8,9 @@
 // What the flight ring holds of an operation of ProcessGroup.
 namespace fsdptrain::comm {
 
-// `meeting` is that with the peer of a send or a receive; of no matter for others.
-FlightRecord record_of(const Call& call, const Meeting& meeting);
+// `meeting` is that with the peer of a send or a receive; of no matter for others. `timeout` is how
+// long the rank waits for the others.
+FlightRecord record_of(const Call& call, const Meeting& meeting, Nanoseconds timeout);
 
 // The names of the numbers in those records.
 FlightNames collective_names();

@@ -41,8 +41,8 @@ bool is_rank_or_none(std::int32_t rank) {
 bool is_record(const RawRecord& raw) {
   return raw.state >= static_cast<std::uint8_t>(FlightState::Posted) &&
          raw.state <= static_cast<std::uint8_t>(FlightState::Failed) &&
-         (raw.flags & ~(kPointToPoint | kCountsVary)) == 0 && raw.zero == 0 &&
-         raw.group_name.back() == '\0' && is_padded_text(raw.group_name) &&
+         (raw.flags & ~(kPointToPoint | kCountsVary)) == 0 && raw.group_name.back() == '\0' &&
+         is_padded_text(raw.group_name) &&
          raw.group_size <= static_cast<std::uint32_t>(kMaxWorldSize) && is_rank_or_none(raw.root) &&
          is_rank_or_none(raw.straggler);
 }
@@ -98,7 +98,7 @@ RawRecord to_raw(const FlightRecord& record) {
           .tag_invocation = record.tag.invocation,
           .tag_direction = record.tag.direction,
           .flags = static_cast<std::uint8_t>(flags),
-          .zero = 0,
+          .deadline = record.deadline,
           .count = record.count,
           .nbytes = record.nbytes,
           .posted = record.posted.count(),
@@ -124,6 +124,7 @@ std::optional<FlightRecord> from_raw(const RawRecord& raw) {
   record.dtype = raw.dtype;
   record.is_point_to_point = (raw.flags & kPointToPoint) != 0;
   record.counts_vary = (raw.flags & kCountsVary) != 0;
+  record.deadline = raw.deadline;
   record.root = raw.root;
   record.group = raw.group;
   record.group_size = raw.group_size;

@@ -19,7 +19,7 @@ namespace fsdptrain::comm::flight {
 static_assert(std::endian::native == std::endian::little, "rings are little-endian");
 
 inline constexpr std::string_view kMagic = "FSDPFLT1";
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kMaxHost = 64;
 // Beyond it a count of records is damage.
 inline constexpr std::uint64_t kMaxWritten = std::uint64_t{1} << 62;
@@ -69,7 +69,7 @@ struct RawRecord {
   std::uint32_t tag_invocation;
   std::uint8_t tag_direction;
   std::uint8_t flags;
-  std::uint16_t zero;
+  std::uint16_t deadline;
   std::uint64_t count;
   std::uint64_t nbytes;
   std::int64_t posted;

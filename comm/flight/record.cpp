@@ -1,8 +1,14 @@
 #include "comm/flight/record.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace fsdptrain::comm {
+
+std::uint16_t deadline_seconds(Nanoseconds timeout) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(timeout).count();
+  return static_cast<std::uint16_t>(std::clamp<std::chrono::seconds::rep>(seconds, 0, kNoDeadline));
+}
 
 void FlightRecord::set_group_name(std::string_view name) {
   group_name = {};

@@ -32,6 +32,10 @@ struct FlightTag {
 inline constexpr std::uint8_t kNoReduceOp = 255;
 inline constexpr std::uint8_t kNoDType = 255;
 inline constexpr int kNoRank = -1;
+inline constexpr std::uint16_t kNoDeadline = 65535;
+
+// A deadline as records carry it: in whole seconds, rounded up; kNoDeadline from 65535 s on.
+std::uint16_t deadline_seconds(Nanoseconds timeout);
 
 struct FlightRecord {
   static constexpr std::size_t kMaxGroupName = 15;
@@ -56,6 +60,8 @@ struct FlightRecord {
   bool is_point_to_point = false;
   // Each rank has a count of its own, as in all-to-all: not compared.
   bool counts_vary = false;
+  // How long the rank waits in it, from `started` on, before it gives up.
+  std::uint16_t deadline = kNoDeadline;
   // The root, or the peer of a send or a receive: a rank of the world.
   int root = kNoRank;
   // Equal on all members, different for any two groups of a run, also if one replaces the other:

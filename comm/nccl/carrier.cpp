@@ -177,7 +177,7 @@ void NcclCarrier::check_communicators() {
 }
 
 void NcclCarrier::create_group(const Call& call, Nanoseconds timeout) {
-  const std::uint64_t record = begin_record(call);
+  const std::uint64_t record = begin_record(call, timeout);
   try {
     options_.ring->started(record);
     // All members agree on name and ranks, and hear of each other's failures, before NCCL waits.
@@ -202,14 +202,14 @@ void NcclCarrier::create_group(const Call& call, Nanoseconds timeout) {
   }
 }
 
-std::uint64_t NcclCarrier::begin_record(const Call& call) {
+std::uint64_t NcclCarrier::begin_record(const Call& call, Nanoseconds timeout) {
   Meeting meeting;
   if (call.operation.op == Op::Send || call.operation.op == Op::Recv) {
     meeting.peer = call.members->ranks[static_cast<std::size_t>(call.operation.root)];
     meeting.sequence = pair_sequences_[static_cast<std::size_t>(meeting.peer)]++;
   }
   options_.order->add(call);
-  return options_.ring->begin(record_of(call, meeting));
+  return options_.ring->begin(record_of(call, meeting, timeout));
 }
 
 Work NcclCarrier::issue(std::vector<Call> calls, Nanoseconds timeout) {
@@ -238,7 +238,7 @@ Work NcclCarrier::issue(std::vector<Call> calls, Nanoseconds timeout) {
 void NcclCarrier::begin(Batch& batch) {
   batch.begun = options_.channel->link().clock().now();
   for (const Call& call : batch.calls) {
-    batch.records.push_back(begin_record(call));
+    batch.records.push_back(begin_record(call, batch.timeout));
     options_.ring->started(batch.records.back());
   }
   show(Progress::Posted, batch.frame);
@@ -384,7 +384,7 @@ void NcclCarrier::finish() {
 }
 
 void NcclCarrier::meet(Call call, Nanoseconds timeout) {
-  const std::uint64_t record = begin_record(call);
+  const std::uint64_t record = begin_record(call, timeout);
   try {
     options_.ring->started(record);
     options_.channel->meet(std::move(call), timeout);

@@ -54,7 +54,7 @@ class NcclCarrier final : public Carrier {
   // A Work was dropped without a wait.
   void drop(Batch& batch) noexcept;
   void wait_for_streams() const noexcept;
-  std::uint64_t begin_record(const Call& call);
+  std::uint64_t begin_record(const Call& call, Nanoseconds timeout);
   // Notes what has passed since the last look; TimeoutError for what should have.
   void note_passed();
   void complete_first();

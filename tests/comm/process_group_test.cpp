@@ -323,6 +323,7 @@ TEST_SUITE("comm/process_group") {
     CHECK(gathered.group_size == 2);
     CHECK(gathered.sequence == 1);
     CHECK(gathered.tag.group == 4);
+    CHECK(gathered.deadline == deadline_seconds(thread_ranks(Backend::Threads, 2).world.timeout));
     CHECK(gathered.count == 5);
     CHECK(gathered.nbytes == 20);
     CHECK(gathered.reduce_op == kNoReduceOp);

@@ -48,6 +48,7 @@ FlightRecord record_of(std::uint64_t number) {
   record.dtype = static_cast<std::uint8_t>(number % 7);
   record.is_point_to_point = number % 2 == 1;
   record.counts_vary = number % 3 == 1;
+  record.deadline = static_cast<std::uint16_t>(number * 17);
   record.root = static_cast<int>(number % 1000) - 1;
   record.group = number * 3;
   record.group_size = static_cast<std::uint32_t>(number % 100);
@@ -67,8 +68,9 @@ bool is_record_of(const FlightRecord& record, std::uint64_t number) {
   const FlightRecord want = record_of(number);
   return record.number == number && record.op == want.op && record.reduce_op == want.reduce_op &&
          record.dtype == want.dtype && record.is_point_to_point == want.is_point_to_point &&
-         record.counts_vary == want.counts_vary && record.root == want.root &&
-         record.group == want.group && record.group_size == want.group_size &&
+         record.counts_vary == want.counts_vary && record.deadline == want.deadline &&
+         record.root == want.root && record.group == want.group &&
+         record.group_size == want.group_size &&
          record.group_name_text() == want.group_name_text() && record.sequence == want.sequence &&
          record.tag == want.tag && record.count == want.count && record.nbytes == want.nbytes &&
          record.longest_wait == want.longest_wait && record.straggler == want.straggler &&
@@ -369,7 +371,6 @@ TEST_SUITE("comm/flight_ring") {
     CHECK(with(33, std::uint8_t{7}) == torn);
     CHECK(with(47, 'x') == torn);
     CHECK(with(69, std::uint8_t{4}) == torn);
-    CHECK(with(70, std::uint8_t{1}) == torn);
     CHECK(with(120, std::int32_t{kMaxWorldSize}) == torn);
   }
 
@@ -394,6 +395,25 @@ TEST_SUITE("comm/flight_ring") {
     const FlightSnapshot read_back = read(ring);
     CHECK(numbers_of(read_back) == std::vector<std::uint64_t>{0, 1});
     CHECK(read_back.header.num_written == 2);
+  }
+
+  TEST_CASE("a deadline is noted in whole seconds, rounded up, and a long one as none") {
+    CHECK(deadline_seconds(Nanoseconds{0}) == 0);
+    CHECK(deadline_seconds(Nanoseconds{1}) == 1);
+    CHECK(deadline_seconds(1s) == 1);
+    CHECK(deadline_seconds(1s + Nanoseconds{1}) == 2);
+    CHECK(deadline_seconds(65534s) == 65534);
+    CHECK(deadline_seconds(65535s) == kNoDeadline);
+    CHECK(deadline_seconds(Nanoseconds::max()) == kNoDeadline);
+    CHECK(FlightRecord{}.deadline == kNoDeadline);
+    // docs/comm.md: at byte 70 of a record.
+    FlightRing ring(small_memory(1));
+    FlightRecord record;
+    record.deadline = 600;
+    ring.begin(record);
+    std::uint16_t bytes = 0;
+    REQUIRE(::pread(ring.memory().descriptor(), &bytes, sizeof(bytes), kHeaderBytes + 70) == 2);
+    CHECK(bytes == 600);
   }
 
   TEST_CASE("versions that wrap around do not make a record an unwritten one") {
@@ -428,7 +448,7 @@ TEST_SUITE("comm/flight_ring") {
     expect(bytes.substr(0, bytes.size() - 1), "4 records make 768 bytes, got 767");
     expect(bytes + '\0', "4 records make 768 bytes, got 769");
     expect(with(7, '2'), "not a flight ring: it must begin with FSDPFLT1, got \"FSDPFLT2\"");
-    expect(with(8, std::uint32_t{2}), "the version must be 1, got 2");
+    expect(with(8, std::uint32_t{1}), "the version must be 2, got 1");
     expect(with(12, std::uint32_t{64}), "a record must have 128 bytes, got 64");
     expect(with(16, std::uint32_t{0}), "the capacity must be 1 to 1048576 records, got 0");
     expect(with(16, std::uint32_t{0xffffffff}), "records, got 4294967295");
