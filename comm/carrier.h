@@ -48,8 +48,9 @@ class Carrier {
   virtual void check_usable() = 0;
   // Carries them out together. The first call of a group is its Op::CreateGroup, alone.
   virtual Work issue(std::vector<Call> calls, Nanoseconds timeout) = 0;
-  // Blocks the host until all members of the call, a barrier, are here.
-  virtual void meet(Call call, Nanoseconds timeout) = 0;
+  // Blocks the host until all who take part in these calls are here and have compared what each of
+  // them is about to do: MismatchError. Nothing is moved.
+  virtual void meet(std::vector<Call> calls, Nanoseconds timeout) = 0;
   // Blocks the host until all that was issued has ended.
   virtual void finish() = 0;
   // Memory that operations of the group with this hash in its frames move without copying it first.

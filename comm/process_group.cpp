@@ -82,7 +82,9 @@ ProcessGroup::ProcessGroup(Carrier& carrier, Members members, Options options)
       options_(std::move(options)),
       hash_(group_hash(options_.name, members_->ranks, options_.generation)) {
   // All members agree on the group before anything else runs in it.
-  issue_all({{.op = Op::CreateGroup}}, options_.timeout, SourceLocation::current()).wait();
+  carrier_.check_usable();
+  carrier_.issue({make_call({.op = Op::CreateGroup}, SourceLocation::current())}, options_.timeout)
+      .wait();
 }
 
 Call ProcessGroup::make_call(Operation operation, SourceLocation where) {
@@ -115,9 +117,7 @@ std::string ProcessGroup::note_of(const Operation& operation, SourceLocation whe
   return fmt::format("{}", fmt::join(notes, ", "));
 }
 
-Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds timeout,
-                             SourceLocation where) {
-  carrier_.check_usable();
+std::vector<Operation> ProcessGroup::checked(std::vector<Operation> operations) const {
   // Before any of them is numbered: peers count the same.
   check<MisuseError>(operations.size() <= Link::kMaxOpen,
                      "rank {}: a batch has at most {} operations, got {}", carrier_.rank(),
@@ -130,35 +130,49 @@ Work ProcessGroup::issue_all(std::vector<Operation> operations, Nanoseconds time
     return is_pairwise(operation.op) && (operation.op == Op::Recv) == (rank() < operation.root) ? 1
                                                                                                 : 0;
   });
+  return operations;
+}
+
+void ProcessGroup::compare_first(const std::vector<Operation>& operations, SourceLocation where) {
+  std::vector<Call> calls;
+  for (const Operation& operation : operations) {
+    // On the CPU the two ranks of a transfer compare it as they carry it out.
+    const bool compares_itself = is_pairwise(operation.op) && carrier_.device() == Device::cpu();
+    if (operation.op != Op::Barrier && !compares_itself) {
+      calls.push_back(make_call(operation, where));
+    }
+  }
+  if (!calls.empty()) {
+    carrier_.meet(std::move(calls), options_.timeout);
+  }
+}
+
+Work ProcessGroup::issue_all(std::vector<Operation> operations, SourceLocation where) {
+  carrier_.check_usable();
+  operations = checked(std::move(operations));
+  if (options_.checks) {
+    compare_first(operations, where);
+  }
   std::vector<Call> calls;
   calls.reserve(operations.size());
   for (Operation& operation : operations) {
     calls.push_back(make_call(std::move(operation), where));
   }
-  return carrier_.issue(std::move(calls), timeout);
+  return carrier_.issue(std::move(calls), options_.timeout);
 }
 
 Work ProcessGroup::issue(const Operation& operation, SourceLocation where) {
-  // All ranks of the group come to a collective, two of them to a send.
-  if (options_.checks && operation.op != Op::Barrier && !is_pairwise(operation.op)) {
-    carrier_.check_usable();
-    check_operation(operation, members_->member(), carrier_.device());
-    Call call = make_call(operation, where);
-    // They compare what they are about to do, and move nothing.
-    call.operation = barrier(operation.tag);
-    carrier_.meet(std::move(call), options_.timeout);
-  }
-  return issue_all({operation}, options_.timeout, where);
+  return issue_all({operation}, where);
 }
 
 Work ProcessGroup::batch(std::vector<Operation> operations, SourceLocation where) {
   check<MisuseError>(!operations.empty(), "batch: there is no operation in it");
-  return issue_all(std::move(operations), options_.timeout, where);
+  return issue_all(std::move(operations), where);
 }
 
 void ProcessGroup::monitored_barrier(Nanoseconds timeout, SourceLocation where) {
   carrier_.check_usable();
-  carrier_.meet(make_call(barrier(), where), timeout);
+  carrier_.meet({make_call(barrier(), where)}, timeout);
 }
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) const {

@@ -34,7 +34,8 @@ class ProcessGroup {
   struct Options {
     std::string name;
     Nanoseconds timeout{};
-    // Frames carry the place of the call, and a barrier stands before each.
+    // Frames carry the place of the call, and before each call the ranks that take part in it meet
+    // on the host and compare what they are about to do.
     bool checks = false;
     // How many of this name and these ranks there were before.
     std::uint64_t generation = 0;
@@ -66,16 +67,22 @@ class ProcessGroup {
   Device device() const { return carrier_.device(); }
 
   // Not initialised, on the group's device, in memory that the backend reads without copying first.
+  // OutOfMemoryError of this call alone: the world goes on.
   Tensor allocate(const Shape& shape, DType dtype) const;
   // The same at equal places on all ranks, where the backend makes use of that: all ranks of the
-  // group ask for as many bytes, in the same order.
+  // group ask for as many bytes, and drop what they got, in the same order. On CUDA all of them
+  // must get it: an OutOfMemoryError ends the world.
   Tensor allocate_symmetric(const Shape& shape, DType dtype) const;
 
   // Ends all operations of all ranks of the world with "rank R failed: reason". From any thread.
   void abort(std::string_view reason) const noexcept;
 
  private:
-  Work issue_all(std::vector<Operation> operations, Nanoseconds timeout, SourceLocation where);
+  Work issue_all(std::vector<Operation> operations, SourceLocation where);
+  // As this group can issue them, in the order in which both sides of a transfer number them.
+  std::vector<Operation> checked(std::vector<Operation> operations) const;
+  // In the checking mode.
+  void compare_first(const std::vector<Operation>& operations, SourceLocation where);
   Call make_call(Operation operation, SourceLocation where);
   Tensor allocate(const Shape& shape, DType dtype, bool is_symmetric) const;
   // What errors say of it beside the frame's own fields.

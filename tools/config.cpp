@@ -97,7 +97,7 @@ Assignment make_assignment(const std::string& key, const toml::node& node,
                            const std::string& source) {
   const Field* const field = find_field(key);
   check<ConfigError>(field != nullptr, "{}: {} = {}: unknown key: did you mean {}?", source, key,
-                     printed(node), nearest_key(key));
+                     printed(node), suggestion_for(key));
   return {field,
           accepted(key, field->value_in(Config{}), field->allowed, field->meaning, node, source),
           source};
@@ -153,7 +153,7 @@ void append_section(const std::string& section, const toml::node& content,
   const toml::table* const table = content.as_table();
   check<ConfigError>(table != nullptr,
                      "{}: {} = {}: stands in no section: did you mean {}, under its [section]?",
-                     place(content), section, printed(content), nearest_key(section));
+                     place(content), section, printed(content), suggestion_for(section));
   for (const auto& [name, node] : *table) {
     assignments.push_back(
         make_assignment(fmt::format("{}.{}", section, name.str()), node, place(node)));
@@ -185,9 +185,9 @@ Given parse_file(std::string_view toml, const std::string& source) {
 }
 
 // Text without quotes is taken as it stands where the key is a string.
-toml::table parse_override_value(const Field* field, const std::string& value,
+toml::table parse_override_value(const Field& field, const std::string& value,
                                  const std::string& text) {
-  const Value kind = field != nullptr ? field->value_in(Config{}) : Value(false);
+  const Value kind = field.value_in(Config{});
   const bool is_list = std::holds_alternative<std::vector<std::string>>(kind);
   const bool is_string = is_list || std::holds_alternative<std::string>(kind);
   const bool is_quoted =
@@ -203,7 +203,7 @@ toml::table parse_override_value(const Field* field, const std::string& value,
   } catch (const toml::parse_error& error) {
     reason = fmt::format(": {}", error.description());
   }
-  const std::string allowed = field != nullptr ? field->allowed.text() : "";
+  const std::string allowed = field.allowed.text();
   fail<ConfigError>("--set: {}: the value must be one of TOML, like 8, 0.1, true or \"text\"{}{}",
                     text, allowed.empty() ? "" : fmt::format(", {}", allowed), reason);
 }
@@ -214,7 +214,11 @@ Assignment parse_override(const std::string& text) {
                      "--set: {}: must read section.key=value, like train.steps=100", text);
   const std::string key = text.substr(0, equals);
   const std::string value = text.substr(equals + 1);
-  const toml::table table = parse_override_value(find_field(key), value, text);
+  const Field* const field = find_field(key);
+  // Before its value, which may be of any kind.
+  check<ConfigError>(field != nullptr, "--set: {} = {}: unknown key: did you mean {}?", key, value,
+                     suggestion_for(key));
+  const toml::table table = parse_override_value(*field, value, text);
   return make_assignment(key, *table.get("value"), "--set");
 }
 

@@ -95,6 +95,10 @@ struct LogConfig {
   std::int64_t every = 10;
 };
 
+struct CommConfig {
+  std::string streams = "separate";
+};
+
 // What is different about the parameters whose name matches, and the blocks that hold them.
 struct RuleConfig {
   std::string match;
@@ -116,6 +120,7 @@ struct Config {
   ScheduleConfig schedule;
   EvalConfig eval;
   LogConfig log;
+  CommConfig comm;
   // In the order of the file: a later rule wins.
   std::vector<RuleConfig> rules;
 };

@@ -42,6 +42,7 @@ Allowed one_of(std::span<const std::string_view> words) {
 }
 
 constexpr std::string_view kDevices[] = {"cpu", "cuda"};
+constexpr std::string_view kStreams[] = {"separate", "shared"};
 constexpr std::string_view kNonFinite[] = {"stop", "skip"};
 constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
 constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
@@ -55,6 +56,7 @@ constexpr std::string_view kWsd[] = {"wsd"};
 constexpr std::string_view kScaled[] = {"linear", "llama3"};
 constexpr std::string_view kLlama3[] = {"llama3"};
 constexpr std::string_view kSkip[] = {"skip"};
+constexpr std::string_view kCuda[] = {"cuda"};
 
 std::vector<Field> make_fields() {
   static const std::vector<std::string_view> models = model_names();
@@ -69,6 +71,7 @@ std::vector<Field> make_fields() {
   const Field::Condition scaled{"model.rope_scaling", kScaled};
   const Field::Condition llama3{"model.rope_scaling", kLlama3};
   const Field::Condition skipping{"train.non_finite", kSkip};
+  const Field::Condition on_cuda{"run.device", kCuda};
   // One line is one key.
   // clang-format off
   return {
@@ -138,6 +141,8 @@ std::vector<Field> make_fields() {
       {"eval", "sample_temperature", "1: the own distribution of the model; 0: always the likeliest token", [](Config& c) -> Slot { return &c.eval.sample_temperature; }, between(0, 100)},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
+
+      {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
   };
   // clang-format on
 }
@@ -274,6 +279,19 @@ std::string nearest_key(std::string_view key) {
     return edit_distance(key, has_section ? field.key() : std::string(field.name));
   };
   return std::ranges::min_element(config_fields(), {}, distance)->key();
+}
+
+std::string suggestion_for(std::string_view key) {
+  const std::string nearest = nearest_key(key);
+  if (key.find('.') != std::string_view::npos) {
+    return nearest;
+  }
+  const Field& field = *find_field(nearest);
+  const Field& other = *std::ranges::min_element(
+      config_fields(), {}, [key](const Field& one) { return edit_distance(key, one.section); });
+  return edit_distance(key, other.section) < edit_distance(key, field.name)
+             ? fmt::format("a key of [{}], like {}", other.section, other.key())
+             : nearest;
 }
 
 std::string toml_text(const Value& value) {

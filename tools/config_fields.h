@@ -71,6 +71,10 @@ const Field* find_field(std::string_view key);
 // The known key that is nearest to `key` by edit distance.
 std::string nearest_key(std::string_view key);
 
+// What a user may have meant who wrote an unknown key: the nearest one, "train.steps", or where
+// there is no section, the nearest of all sections, "a key of [train], like train.steps".
+std::string suggestion_for(std::string_view key);
+
 // A value as TOML: text in quotes, a float with a point or an exponent.
 std::string toml_text(const Value& value);
 

@@ -81,7 +81,7 @@ void Channel::make_room(std::size_t num_exchanges) {
   }
 }
 
-Exchange Channel::make_exchange(Call call) {
+Exchange Channel::make_exchange(Call call, Exchange::Purpose purpose) {
   const Op op = call.operation.op;
   const bool is_pair = op == Op::Send || op == Op::Recv;
   const Members& members = *call.members;
@@ -92,13 +92,15 @@ Exchange Channel::make_exchange(Call call) {
       meetings.push_back({peer, sequences_[static_cast<std::size_t>(peer)]++});
     }
   }
-  return {*link_, std::move(call), std::move(meetings)};
+  return {*link_, std::move(call), std::move(meetings), purpose};
 }
 
-void Channel::meet(Call call, Nanoseconds timeout) {
-  std::vector<Call> calls;
-  calls.push_back(std::move(call));
-  issue(std::move(calls), timeout).wait();
+Work Channel::issue(std::vector<Call> calls, Nanoseconds timeout) {
+  return post(std::move(calls), timeout, Exchange::Purpose::Move);
+}
+
+void Channel::meet(std::vector<Call> calls, Nanoseconds timeout) {
+  post(std::move(calls), timeout, Exchange::Purpose::Compare).wait();
 }
 
 void Channel::finish() {
@@ -114,11 +116,11 @@ std::shared_ptr<Storage> Channel::allocate(std::uint64_t /*group_hash*/, std::si
   return link_->allocate(nbytes);
 }
 
-Work Channel::issue(std::vector<Call> calls, Nanoseconds timeout) {
+Work Channel::post(std::vector<Call> calls, Nanoseconds timeout, Exchange::Purpose purpose) {
   std::vector<Exchange> exchanges;
   exchanges.reserve(calls.size());
   for (Call& call : calls) {
-    exchanges.push_back(make_exchange(std::move(call)));
+    exchanges.push_back(make_exchange(std::move(call), purpose));
   }
   make_room(exchanges.size());
   open_.push_back(std::make_shared<Batch>(*this, std::move(exchanges), timeout));

@@ -51,7 +51,7 @@ class Channel final : public Carrier {
   Device device() const override { return Device::cpu(); }
   void check_usable() override;
   Work issue(std::vector<Call> calls, Nanoseconds timeout) override;
-  void meet(Call call, Nanoseconds timeout) override;
+  void meet(std::vector<Call> calls, Nanoseconds timeout) override;
   void finish() override;
   // All of it is symmetric: peers see where it lies at each use.
   std::shared_ptr<Storage> allocate(std::uint64_t group_hash, std::size_t nbytes,
@@ -61,7 +61,8 @@ class Channel final : public Carrier {
  private:
   struct Batch;
 
-  Exchange make_exchange(Call call);
+  Exchange make_exchange(Call call, Exchange::Purpose purpose);
+  Work post(std::vector<Call> calls, Nanoseconds timeout, Exchange::Purpose purpose);
   // Carries out everything up to `batch`.
   void wait(const Batch& batch);
   // A Work was dropped without a wait.

@@ -38,11 +38,16 @@ kernels::CombineOptions combine_options(const Reduction& reduction, int size) {
 
 }  // namespace
 
-Exchange::Exchange(Link& link, Call call, std::vector<Meeting> meetings)
+Exchange::Exchange(Link& link, Call call, std::vector<Meeting> meetings, Purpose purpose)
     : link_(link),
       call_(std::move(call)),
       meetings_(std::move(meetings)),
       phases_(plan_transfer(call_.operation, call_.members->member())) {
+  announced_ = phases_.front();
+  if (purpose == Purpose::Compare) {
+    call_.operation = barrier(call_.operation.tag);
+    phases_ = plan_transfer(call_.operation, call_.members->member());
+  }
   const std::vector<int>& ranks = call_.members->ranks;
   for (const Meeting& meeting : meetings_) {
     const auto found = std::ranges::find(ranks, meeting.peer);
@@ -61,8 +66,8 @@ Frame Exchange::frame_to(const Peer& peer) const {
   const auto index = static_cast<std::size_t>(peer.index);
   Frame frame = call_.frame;
   frame.pair_sequence = peer.meeting.sequence;
-  frame.num_outgoing = phases_.front().exports[index].numel;
-  frame.num_incoming = phases_.front().imports[index].numel;
+  frame.num_outgoing = announced_.exports[index].numel;
+  frame.num_incoming = announced_.imports[index].numel;
   return frame;
 }
 

@@ -15,8 +15,14 @@ namespace fsdptrain::comm {
 // carried out at once; every frame of every peer is compared before its bytes are read.
 class Exchange {
  public:
+  enum class Purpose {
+    Move,
+    // All compare their frames, and move nothing.
+    Compare,
+  };
+
   // The meetings are those with the peers of the operation, in the order of the group.
-  Exchange(Link& link, Call call, std::vector<Meeting> meetings);
+  Exchange(Link& link, Call call, std::vector<Meeting> meetings, Purpose purpose);
 
   // Publishes frames and the first offers.
   void post();
@@ -66,6 +72,8 @@ class Exchange {
   Call call_;
   std::vector<Meeting> meetings_;
   std::vector<Peer> peers_;
+  // What frames say of the elements that go to and come from each peer.
+  Phase announced_;
   std::vector<Phase> phases_;
   std::size_t phase_ = 0;
   // What of this rank's own part was combined, in elements.

@@ -7,62 +7,25 @@
 #include "comm/nccl/check.h"
 
 namespace fsdptrain::comm::nccl {
-namespace {
 
-// How long a rank that is at its end waits for the others to get there.
-constexpr Nanoseconds kLongestGoodbye = std::chrono::seconds(5);
+Communicator::Communicator(HostWait wait, Options options)
+    : wait_(wait), options_(std::move(options)) {}
 
-}  // namespace
-
-Communicator::Communicator(const Members& members, const ncclUniqueId& id, HostWait wait,
-                           Options options)
-    : wait_(wait), options_(std::move(options)), rank_(members.rank) {
+void Communicator::meet(const Members& members, const ncclUniqueId& id) {
+  rank_ = members.rank;
   ncclConfig_t wanted = config();
-  try {
-    check_result("ncclCommInitRankConfig",
-                 ncclCommInitRankConfig(&comm_, members.size(), id, members.rank, &wanted), comm_);
-    settle("ncclCommInitRankConfig");
-  } catch (...) {
-    abort();
-    throw;
-  }
+  check_result("ncclCommInitRankConfig",
+               ncclCommInitRankConfig(&comm_, members.size(), id, members.rank, &wanted), comm_);
+  settle("ncclCommInitRankConfig");
 }
 
-Communicator::Communicator(Communicator& other, Options options)
-    : wait_(other.wait_), options_(std::move(options)), rank_(other.rank_) {
+void Communicator::split_from(Communicator& other) {
+  rank_ = other.rank_;
   ncclConfig_t wanted = config();
-  try {
-    // The handle comes when the other one is no longer busy with it.
-    check_result("ncclCommSplit", ncclCommSplit(other.comm_, 0, rank_, &comm_, &wanted),
-                 other.comm_);
-    other.settle("ncclCommSplit");
-    settle("ncclCommSplit");
-  } catch (...) {
-    // NCCL writes the handle until the other one is at rest.
-    other.abort();
-    abort();
-    throw;
-  }
-}
-
-Communicator::~Communicator() {
-  if (comm_ == nullptr) {
-    return;
-  }
-  try {
-    check_result("ncclCommFinalize", ncclCommFinalize(comm_), comm_);
-    if (wait_.until([this] { return async_error() != ncclInProgress; },
-                    std::min(options_.timeout, kLongestGoodbye)) &&
-        async_error() == ncclSuccess) {
-      static_cast<void>(ncclCommDestroy(std::exchange(comm_, nullptr)));
-      return;
-    }
-  } catch (const Error&) {
-    // Others are gone, and have said why.
-    abort();
-    return;
-  }
-  abort();
+  // The handle comes when the other one is no longer busy with it.
+  check_result("ncclCommSplit", ncclCommSplit(other.comm_, 0, rank_, &comm_, &wanted), other.comm_);
+  other.settle("ncclCommSplit");
+  settle("ncclCommSplit");
 }
 
 ncclConfig_t Communicator::config() const {
@@ -78,13 +41,13 @@ ncclResult_t Communicator::async_error() const {
   return result == ncclSuccess ? state : result;
 }
 
-void Communicator::check() {
+void Communicator::check() const {
   if (comm_ != nullptr) {
     check_result(fmt::format("communicator '{}'", options_.name), async_error(), comm_);
   }
 }
 
-void Communicator::settle(std::string_view call) {
+void Communicator::settle(std::string_view call) const {
   ncclResult_t state = ncclInProgress;
   const bool is_settled = wait_.until(
       [&] {
@@ -95,6 +58,19 @@ void Communicator::settle(std::string_view call) {
   fsdptrain::check<TimeoutError>(is_settled, "{}: communicator '{}' was not ready in {}", call,
                                  options_.name, to_string(options_.timeout));
   check_result(fmt::format("{} of communicator '{}'", call, options_.name), state, comm_);
+}
+
+void Communicator::finalize() {
+  check_result(fmt::format("ncclCommFinalize of communicator '{}'", options_.name),
+               ncclCommFinalize(comm_), comm_);
+}
+
+bool Communicator::has_settled() const {
+  return async_error() != ncclInProgress;
+}
+
+void Communicator::destroy() noexcept {
+  static_cast<void>(ncclCommDestroy(std::exchange(comm_, nullptr)));
 }
 
 void Communicator::abort() noexcept {

@@ -21,23 +21,35 @@ class Communicator {
     Nanoseconds timeout{};
   };
 
-  // Meets all members, who have the same `id` of ncclGetUniqueId().
-  Communicator(const Members& members, const ncclUniqueId& id, HostWait wait, Options options);
-  // A further one of the members of `other`, who all ask for it.
-  Communicator(Communicator& other, Options options);
+  // Of nobody yet: one of the next two makes it one. What they leave behind when they fail is
+  // ended by abort(), as all else.
+  Communicator(HostWait wait, Options options);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  // Lets NCCL end it together with the other ranks, for 5 s at most.
-  ~Communicator();
+  // Whoever has it has called destroy() or abort().
+  ~Communicator() = default;
 
+  // Meets all members, who have the same `id` of ncclGetUniqueId().
+  void meet(const Members& members, const ncclUniqueId& id);
+  // A further one of the members of `other`, who all ask for it. After a failure `other` may still
+  // write here: it is aborted too.
+  void split_from(Communicator& other);
+
+  // Null before it is made and after its end.
   ncclComm_t handle() const { return comm_; }
-  const std::string& name() const { return options_.name; }
+  const Options& options() const { return options_; }
 
   // PeerError, CommError, DeviceError for what has gone wrong since the last call.
-  void check();
+  void check() const;
   // Blocks until NCCL has taken in what it was told; TimeoutError naming `call`.
-  void settle(std::string_view call);
-  // Ends what is under way, on this rank; nothing can be done with it afterwards.
+  void settle(std::string_view call) const;
+
+  // Lets NCCL end it together with the other ranks, which is over when has_settled().
+  void finalize();
+  bool has_settled() const;
+  // After that.
+  void destroy() noexcept;
+  // Ends what is under way, on this rank, whatever state it is in.
   void abort() noexcept;
 
  private:
@@ -47,7 +59,6 @@ class Communicator {
   HostWait wait_;
   Options options_;
   int rank_ = 0;
-  // Null once it was aborted.
   ncclComm_t comm_ = nullptr;
 };
 

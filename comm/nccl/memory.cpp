@@ -1,7 +1,9 @@
 #include "comm/nccl/memory.h"
 
 #include <algorithm>
+#include <exception>
 #include <fmt/format.h>
+#include <string_view>
 #include <utility>
 
 #include "comm/nccl/check.h"
@@ -9,10 +11,9 @@
 #include "runtime/base/log.h"
 
 namespace fsdptrain::comm::nccl {
-namespace {
 
 // What one communicator knows of a block.
-class Registration {
+class RegisteredMemory::Registration {
  public:
   Registration(const std::shared_ptr<Communicator>& communicator, void* data, std::size_t nbytes,
                bool is_symmetric)
@@ -57,54 +58,115 @@ class Registration {
   void* handle_ = nullptr;
 };
 
-// The block, freed when nothing uses it.
-class Block {
- public:
-  Block(std::size_t nbytes, std::vector<Stream> users) : users_(std::move(users)) {
-    check_result(fmt::format("ncclMemAlloc of {} bytes", nbytes), ncclMemAlloc(&data_, nbytes));
+// One that nobody holds any more.
+struct RegisteredMemory::Block {
+  // Once the events have passed.
+  void free() noexcept {
+    registrations.clear();
+    static_cast<void>(ncclMemFree(data));
   }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() {
+  void wait_and_free() noexcept {
     try {
-      for (const Stream& stream : users_) {
-        stream.synchronize();
+      for (const Event& use : uses) {
+        use.synchronize();
       }
+      free();
     } catch (const Error& error) {
-      log_warning("NCCL: memory is freed on a device that has failed: {}", error.what());
+      log_warning("NCCL: memory is left to a device that has failed: {}", error.what());
     }
-    registrations_.clear();
-    static_cast<void>(ncclMemFree(data_));
   }
 
-  void add(const std::shared_ptr<Communicator>& communicator, std::size_t nbytes,
-           bool is_symmetric) {
-    registrations_.emplace_back(communicator, data_, nbytes, is_symmetric);
+  std::byte* data = nullptr;
+  Nanoseconds timeout{};
+  std::vector<Registration> registrations;
+  std::vector<Event> uses;
+};
+
+// Of one block.
+class RegisteredMemory::Source final : public BlockSource {
+ public:
+  Source(std::weak_ptr<RegisteredMemory> memory, Nanoseconds timeout)
+      : memory_(std::move(memory)), timeout_(timeout) {}
+
+  std::byte* allocate(std::size_t nbytes) override {
+    // Windows are of whole pages; also what has no bytes has an address.
+    constexpr std::size_t kPage = NCCL_WIN_REQUIRED_ALIGNMENT;
+    nbytes_ = (nbytes + kPage - 1) / kPage * kPage;
+    void* data = nullptr;
+    const ncclResult_t result = ncclMemAlloc(&data, nbytes_);
+    // NCCL has one result for all that CUDA refuses, and the reason as text only.
+    if (result == ncclUnhandledCudaError &&
+        std::string_view(ncclGetLastError(nullptr)).find("out of memory") != std::string::npos) {
+      return nullptr;
+    }
+    check_result(fmt::format("ncclMemAlloc of {} bytes", nbytes_), result);
+    return static_cast<std::byte*>(data);
   }
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+  void register_with(const std::shared_ptr<Communicator>& communicator, std::byte* data,
+                     bool is_symmetric) {
+    registrations_.emplace_back(communicator, data, nbytes_, is_symmetric);
+  }
+
+  void give_back(std::byte* data, std::vector<Event> uses) noexcept override {
+    Block block{data, timeout_, std::move(registrations_), std::move(uses)};
+    if (const auto memory = memory_.lock()) {
+      memory->give_back(std::move(block));
+    } else {
+      block.wait_and_free();
+    }
+  }
 
  private:
-  std::vector<Stream> users_;
-  void* data_ = nullptr;
+  std::weak_ptr<RegisteredMemory> memory_;
+  Nanoseconds timeout_;
+  std::size_t nbytes_ = 0;
   std::vector<Registration> registrations_;
 };
 
-}  // namespace
+RegisteredMemory::RegisteredMemory(DeviceContext& device, HostWait wait)
+    : device_(device), wait_(wait) {}
 
-std::shared_ptr<Storage> allocate_registered(
-    const std::vector<std::shared_ptr<Communicator>>& communicators, std::vector<Stream> users,
-    const MemoryOptions& options) {
-  // Windows are of whole pages; also what has no bytes has an address.
-  constexpr std::size_t kPage = NCCL_WIN_REQUIRED_ALIGNMENT;
-  const std::size_t nbytes = std::max((options.nbytes + kPage - 1) / kPage, std::size_t{1}) * kPage;
-  const auto block = std::make_shared<Block>(nbytes, std::move(users));
+RegisteredMemory::~RegisteredMemory() = default;
+
+std::shared_ptr<Storage> RegisteredMemory::allocate(const Communicators& communicators,
+                                                    std::size_t nbytes, bool is_symmetric) {
+  const auto source =
+      std::make_shared<Source>(weak_from_this(), communicators.front()->options().timeout);
+  Allocation allocation =
+      device_.allocator().allocate_from(source, nbytes, MemoryCategory::Communication);
   for (const std::shared_ptr<Communicator>& communicator : communicators) {
-    block->add(communicator, nbytes, options.is_symmetric);
+    source->register_with(communicator, allocation.data(), is_symmetric);
   }
-  std::shared_ptr<Storage> storage = Storage::placed(options.device, options.nbytes);
-  storage->restore(block->data());
-  Storage* const address = storage.get();
-  return {address, [block, storage = std::move(storage)](Storage*) {}};
+  return Storage::holding(device_.api()->device(), nbytes, std::move(allocation));
+}
+
+bool RegisteredMemory::passes(const Block& block) const noexcept {
+  try {
+    return wait_.until(
+        [&] {
+          return std::ranges::all_of(block.uses, [](const Event& use) { return use.has_passed(); });
+        },
+        block.timeout);
+  } catch (const std::exception&) {
+    // What is wrong is told to whoever calls next.
+    return false;
+  }
+}
+
+void RegisteredMemory::give_back(Block block) noexcept {
+  if (std::uncaught_exceptions() == 0 && passes(block)) {
+    block.free();
+  } else {
+    dropped_.push_back(std::move(block));
+  }
+}
+
+void RegisteredMemory::end() noexcept {
+  for (Block& block : dropped_) {
+    block.wait_and_free();
+  }
+  dropped_.clear();
 }
 
 }  // namespace fsdptrain::comm::nccl

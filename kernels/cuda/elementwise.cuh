@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/cuda/strided_place.cuh"
+#include "kernels/cuda/tag_name.h"
 #include "kernels/elementwise.h"
 #include "kernels/functors/element.h"
 
@@ -37,8 +38,8 @@ void map_inputs(void* stream, F f, std::index_sequence<k...> which, const View& 
   const auto loop = make_loop<sizeof...(In) + 1>({&out, &in...});
   const Pointers<sizeof...(In)> inputs{{in.data...}};
   const auto run = [&]<class T>() {
-    launch("map", map_kernel<T, F, k...>, num_elements(loop), kElementThreads, stream, f, loop,
-           out.data, inputs, which);
+    launch(tag_name<F>(), map_kernel<T, F, k...>, num_elements(loop), kElementThreads, stream, f,
+           loop, out.data, inputs, which);
   };
   const View* const views[] = {&in...};
   const DType dtype = views[sizeof...(In) - 1]->dtype;

@@ -46,6 +46,8 @@ void launch(const char* name, void (*kernel)(Parameters...), long long threads, 
   config.stream = static_cast<cudaStream_t>(stream);
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...);
   if (status != cudaSuccess) {
+    // Else the next call that asks would be told of it again.
+    static_cast<void>(cudaGetLastError());
     fail_launch(name, cudaGetErrorString(status));
   }
 }

@@ -14,6 +14,7 @@ Allocation::Allocation(Allocation&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       nbytes_(other.nbytes_),
       category_(other.category_),
+      source_(std::move(other.source_)),
       stream_(std::move(other.stream_)),
       users_(std::move(other.users_)),
       holder_(other.holder_) {}
@@ -25,6 +26,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     nbytes_ = other.nbytes_;
     category_ = other.category_;
+    source_ = std::move(other.source_);
     stream_ = std::move(other.stream_);
     users_ = std::move(other.users_);
     holder_ = other.holder_;
@@ -37,6 +39,7 @@ void Allocation::reset() noexcept {
     allocator_->give_back(*this);
     allocator_.reset();
     data_ = nullptr;
+    source_.reset();
     stream_ = {};
     users_.clear();
   }
@@ -60,12 +63,17 @@ void Allocation::set_label(std::string_view label) {
   }
 }
 
-std::shared_ptr<Allocator> Allocator::create(std::shared_ptr<DeviceApi> api, MemoryKind kind) {
-  return std::shared_ptr<Allocator>(new Allocator(std::move(api), kind));
+std::shared_ptr<Allocator> Allocator::create(std::shared_ptr<DeviceApi> api, MemoryKind kind,
+                                             std::shared_ptr<const Stream> current) {
+  if (!current) {
+    current = std::make_shared<const Stream>();
+  }
+  return std::shared_ptr<Allocator>(new Allocator(std::move(api), kind, std::move(current)));
 }
 
-Allocator::Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind)
-    : api_(std::move(api)), kind_(kind) {}
+Allocator::Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind,
+                     std::shared_ptr<const Stream> current)
+    : api_(std::move(api)), kind_(kind), current_(std::move(current)) {}
 
 Allocator::~Allocator() {
   try {
@@ -76,25 +84,37 @@ Allocator::~Allocator() {
 }
 
 Allocation Allocator::allocate(std::size_t nbytes, MemoryCategory category) {
+  return hand_out(take_block(size_class(nbytes), category), nbytes, category);
+}
+
+Allocation Allocator::allocate_from(std::shared_ptr<BlockSource> source, std::size_t nbytes,
+                                    MemoryCategory category) {
+  std::byte* const data = raw_block(source.get(), size_class(nbytes), category);
+  Allocation allocation = hand_out(data, nbytes, category);
+  allocation.source_ = std::move(source);
+  return allocation;
+}
+
+Allocation Allocator::hand_out(std::byte* data, std::size_t nbytes, MemoryCategory category) {
   const std::size_t block_bytes = size_class(nbytes);
   Allocation allocation;
-  allocation.data_ = take_block(block_bytes, category);
+  allocation.data_ = data;
   allocation.allocator_ = shared_from_this();
   allocation.nbytes_ = nbytes;
   allocation.category_ = category;
-  allocation.stream_ = current_;
+  allocation.stream_ = *current_;
   allocation.holder_ = add_holder(block_bytes, category);
   if (allocation.data_ != nullptr) {
-    api_->mark_block(allocation.data_, nbytes, block_bytes, current_.handle());
+    api_->mark_block(allocation.data_, nbytes, block_bytes, current_->handle());
   }
   counters_.add(static_cast<std::int64_t>(block_bytes), category);
   return allocation;
 }
 
 std::byte* Allocator::take_block(std::size_t block_bytes, MemoryCategory category) {
-  std::deque<Block>& blocks = cached(current_, block_bytes);
+  std::deque<Block>& blocks = cached(*current_, block_bytes);
   if (blocks.empty()) {
-    return raw_block(block_bytes, category);
+    return raw_block(nullptr, block_bytes, category);
   }
   // What the device used last is in its caches; what the host has to wait for is to be long done.
   const bool newest = kind_ == MemoryKind::Device;
@@ -119,20 +139,24 @@ void Allocator::wait_for_uses(Block& block) {
     if (kind_ == MemoryKind::Pinned) {
       use.synchronize();
     } else {
-      current_.wait(use);
+      current_->wait(use);
     }
   }
   std::ranges::move(block.uses, std::back_inserter(events_));
   block.uses.clear();
 }
 
-std::byte* Allocator::raw_block(std::size_t block_bytes, MemoryCategory category) {
+std::byte* Allocator::raw_block(BlockSource* source, std::size_t block_bytes,
+                                MemoryCategory category) {
+  const auto take = [&] {
+    return source != nullptr ? source->allocate(block_bytes) : api_->allocate(block_bytes, kind_);
+  };
   std::byte* block = nullptr;
   if (api_->device().type != DeviceType::Meta) {
-    block = api_->allocate(block_bytes, kind_);
+    block = take();
     if (block == nullptr) {
       release_cached();
-      block = api_->allocate(block_bytes, kind_);
+      block = take();
     }
     if (block == nullptr) {
       fail_out_of_memory(block_bytes, category);
@@ -148,7 +172,7 @@ void Allocator::fail_out_of_memory(std::size_t block_bytes, MemoryCategory categ
       "allocate: there are no {} bytes more of {}{} for {} on stream {}: {} are in use; the "
       "largest of them: {}",
       block_bytes, kind_ == MemoryKind::Pinned ? "pinned memory for " : "", api_->device(),
-      name_of(category), current_.name(), counters_.live_total, largest_holders());
+      name_of(category), current_->name(), counters_.live_total, largest_holders());
 }
 
 std::string Allocator::largest_holders() const {
@@ -173,7 +197,15 @@ void Allocator::give_back(Allocation& allocation) noexcept {
   holders_[allocation.holder_] = {};
   try {
     free_holders_.push_back(allocation.holder_);
+    if (allocation.source_) {
+      allocation.add_user(allocation.stream_);
+    }
     std::vector<Event> uses = record_uses(allocation.users_);
+    if (allocation.source_) {
+      counters_.raw_bytes -= static_cast<std::int64_t>(block_bytes);
+      allocation.source_->give_back(allocation.data_, std::move(uses));
+      return;
+    }
     if (allocation.data_ != nullptr && uses.empty()) {
       api_->mark_block(allocation.data_, 0, block_bytes, allocation.stream_.handle());
     }

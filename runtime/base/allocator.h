@@ -30,7 +30,23 @@ namespace fsdptrain {
 
 class Allocator;
 
-// A block in use; its destruction returns it to the allocator's cache.
+// Where blocks come from that are not of the device's own calls: memory of a library, which is
+// asked for one by one and never cached. Used by the allocator's thread.
+class BlockSource {
+ public:
+  BlockSource() = default;
+  BlockSource(const BlockSource&) = delete;
+  BlockSource& operator=(const BlockSource&) = delete;
+  virtual ~BlockSource() = default;
+
+  // At least `nbytes`; null if there is no more.
+  virtual std::byte* allocate(std::size_t nbytes) = 0;
+  // Nothing uses the block once these events have passed: one on each stream that used it. It is
+  // not called where the device has failed, and nobody can tell.
+  virtual void give_back(std::byte* data, std::vector<Event> uses) noexcept = 0;
+};
+
+// A block in use; its destruction returns it to the allocator's cache, or to its source.
 class Allocation {
  public:
   Allocation() = default;
@@ -59,6 +75,8 @@ class Allocation {
   std::byte* data_ = nullptr;
   std::size_t nbytes_ = 0;
   MemoryCategory category_ = MemoryCategory::Activation;
+  // Null for what the allocator caches.
+  std::shared_ptr<BlockSource> source_;
   // The stream it belongs to, and others that used it.
   Stream stream_;
   std::vector<Stream> users_;
@@ -68,8 +86,10 @@ class Allocation {
 
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
+  // Requests come from what is `*current` at the time, for null from the host's own order.
   static std::shared_ptr<Allocator> create(std::shared_ptr<DeviceApi> api,
-                                           MemoryKind kind = MemoryKind::Device);
+                                           MemoryKind kind = MemoryKind::Device,
+                                           std::shared_ptr<const Stream> current = nullptr);
 
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
@@ -79,10 +99,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   // has no more, even after the cached blocks went back to it, OutOfMemoryError with size,
   // category, stream and the largest holders; the allocator can be used on.
   Allocation allocate(std::size_t nbytes, MemoryCategory category);
-
-  // Whose requests come from here on.
-  const Stream& current_stream() const { return current_; }
-  void set_current_stream(const Stream& stream) { current_ = stream; }
+  // The same from another source: counted, labelled and followed through its streams as any other.
+  Allocation allocate_from(std::shared_ptr<BlockSource> source, std::size_t nbytes,
+                           MemoryCategory category);
 
   const MemoryCounters& counters() const { return counters_; }
   void reset_peaks() { counters_.reset_peaks(); }
@@ -103,11 +122,13 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
     std::string label = {};
   };
 
-  Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind);
+  Allocator(std::shared_ptr<DeviceApi> api, MemoryKind kind, std::shared_ptr<const Stream> current);
+  Allocation hand_out(std::byte* data, std::size_t nbytes, MemoryCategory category);
   std::byte* take_block(std::size_t block_bytes, MemoryCategory category);
   // Makes the block's next user come after its last ones.
   void wait_for_uses(Block& block);
-  std::byte* raw_block(std::size_t block_bytes, MemoryCategory category);
+  // From the source; null: from the device.
+  std::byte* raw_block(BlockSource* source, std::size_t block_bytes, MemoryCategory category);
   [[noreturn]] void fail_out_of_memory(std::size_t block_bytes, MemoryCategory category) const;
   std::string largest_holders() const;
   void give_back(Allocation& allocation) noexcept;
@@ -119,7 +140,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   std::shared_ptr<DeviceApi> api_;
   MemoryKind kind_;
-  Stream current_;
+  // Who owns it changes it.
+  std::shared_ptr<const Stream> current_;
   MemoryCounters counters_;
   // The streams that blocks belong to, in the order of their first request: what is done for each
   // of them does not depend on addresses.
@@ -132,8 +154,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 };
 
 void Allocation::note_use() {
-  if (allocator_ && !(allocator_->current_stream() == stream_)) [[unlikely]] {
-    add_user(allocator_->current_stream());
+  if (allocator_ && !(*allocator_->current_ == stream_)) [[unlikely]] {
+    add_user(*allocator_->current_);
   }
 }
 

@@ -7,9 +7,8 @@ namespace fsdptrain {
 DeviceContext::DeviceContext(std::shared_ptr<DeviceApi> api)
     : api_(std::move(api)),
       compute_(api_, "compute"),
-      allocator_(Allocator::create(api_)),
-      pinned_(Allocator::create(api_, MemoryKind::Pinned)) {
-  allocator_->set_current_stream(compute_);
-}
+      current_(std::make_shared<Stream>(compute_)),
+      allocator_(Allocator::create(api_, MemoryKind::Device, current_)),
+      pinned_(Allocator::create(api_, MemoryKind::Pinned)) {}
 
 }  // namespace fsdptrain

@@ -25,7 +25,7 @@ class DeviceContext {
 
   // Where ops are launched while no StreamGuard says otherwise.
   const Stream& compute_stream() const { return compute_; }
-  const Stream& current_stream() const { return allocator_->current_stream(); }
+  const Stream& current_stream() const { return *current_; }
   // A further one.
   Stream make_stream(const std::string& name) const { return {api_, name}; }
 
@@ -34,6 +34,8 @@ class DeviceContext {
 
   std::shared_ptr<DeviceApi> api_;
   Stream compute_;
+  // Set by StreamGuard; allocators look at it, also those that outlive the context.
+  std::shared_ptr<Stream> current_;
   std::shared_ptr<Allocator> allocator_;
   std::shared_ptr<Allocator> pinned_;
 };

@@ -91,11 +91,11 @@ ContextGuard::~ContextGuard() {
 
 StreamGuard::StreamGuard(const Stream& stream)
     : device_(current_context().device(stream.device())), previous_(device_.current_stream()) {
-  device_.allocator_->set_current_stream(stream);
+  *device_.current_ = stream;
 }
 
 StreamGuard::~StreamGuard() {
-  device_.allocator_->set_current_stream(previous_);
+  *device_.current_ = previous_;
 }
 
 ProfileGuard::ProfileGuard(KernelProfile& profile)

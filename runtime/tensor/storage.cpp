@@ -1,5 +1,7 @@
 #include "runtime/tensor/storage.h"
 
+#include <utility>
+
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 
@@ -28,6 +30,15 @@ std::shared_ptr<Storage> Storage::pinned(Device device, std::size_t nbytes,
 
 std::shared_ptr<Storage> Storage::placed(Device device, std::size_t nbytes) {
   return std::shared_ptr<Storage>(new Storage(device, nbytes));
+}
+
+std::shared_ptr<Storage> Storage::holding(Device device, std::size_t nbytes,
+                                          Allocation allocation) {
+  std::shared_ptr<Storage> storage(new Storage(device, nbytes));
+  storage->allocation_ = std::move(allocation);
+  storage->data_ = storage->allocation_.data();
+  storage->present_ = true;
+  return storage;
 }
 
 std::byte* Storage::data() const {
@@ -77,8 +88,8 @@ void Storage::restore() {
 }
 
 void Storage::restore(std::byte* address) {
-  check<StorageError>(!owns_bytes_, "restore: the storage {} owns its bytes and takes no address",
-                      name_);
+  check<StorageError>(!owns_bytes_ && !allocation_,
+                      "restore: the storage {} owns its bytes and takes no address", name_);
   check<StorageError>(address != nullptr || device_.type == DeviceType::Meta || nbytes_ == 0,
                       "restore: the storage {} needs an address on {}", name_, device_);
   data_ = address;

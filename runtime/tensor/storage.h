@@ -22,6 +22,8 @@ class Storage {
                                            MemoryCategory category);
   // Without bytes until restore(address): their owner keeps the memory.
   static std::shared_ptr<Storage> placed(Device device, std::size_t nbytes);
+  // Those of an allocation, which it keeps until release(); once released they do not come back.
+  static std::shared_ptr<Storage> holding(Device device, std::size_t nbytes, Allocation allocation);
   // Own bytes on the CPU, for copies from and to `device` that run beside the host; plain ones
   // where that is the CPU itself.
   static std::shared_ptr<Storage> pinned(Device device, std::size_t nbytes,

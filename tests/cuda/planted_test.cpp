@@ -112,17 +112,17 @@ TEST_SUITE("cuda/planted") {
   TEST_CASE("a wait that is missing between a copy and a kernel is reported") {
     expect_planted(
         {.waits_for_copy = false},
-        {"unordered access", "'map'", "'cudaMemcpyAsync host to device'", "planted_test.cpp:"});
+        {"unordered access", "'square'", "'cudaMemcpyAsync host to device'", "planted_test.cpp:"});
   }
 
   TEST_CASE("an event that is recorded before the copy was launched orders nothing") {
     expect_planted({.records_after_copy = false},
-                   {"unordered access", "'map'", "'cudaMemcpyAsync host to device'"});
+                   {"unordered access", "'square'", "'cudaMemcpyAsync host to device'"});
   }
 
   TEST_CASE("a wait that is missing between a kernel and the copy back is reported") {
     expect_planted({.waits_for_kernel = false},
-                   {"unordered access", "'map'", "'cudaMemcpyAsync device to host'"});
+                   {"unordered access", "'square'", "'cudaMemcpyAsync device to host'"});
   }
 
   TEST_CASE("a result that the host reads before it waited is reported") {
@@ -186,7 +186,7 @@ TEST_SUITE("cuda/planted") {
   }
 
   TEST_CASE("what the last owner of a block wrote is not the next one's") {
-    expect_reported({"uninitialised read", "'map'", "byte 0 of cudaMalloc #1"}, [] {
+    expect_reported({"uninitialised read", "'square'", "byte 0 of cudaMalloc #1"}, [] {
       counted_on_gpu(kNumel);
       const Tensor x = empty_on_gpu(kNumel);
       const Tensor y = empty_on_gpu(kNumel);

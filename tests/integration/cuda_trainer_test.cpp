@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -117,5 +118,27 @@ TEST_SUITE("integration/cuda_trainer") {
           tensors_of(folder / "cpu" / "weights.safetensors"));
     session.finish();
     fakecuda::expect_no_reports(session);
+  }
+
+  TEST_CASE("comm.streams says whether reductions have a stream of their own") {
+    const TemporaryFolder folder;
+    const std::string tokens = prepared_tokens(folder);
+    for (const std::string streams : {"separate", "shared"}) {
+      CAPTURE(streams);
+      fakecuda::Session session(fakecuda::checked({.seed = 5}));
+      tools::Config config = small_run(tokens, folder / streams, "cuda");
+      config.train.steps = 1;
+      config.comm.streams = streams;
+      CHECK(tools::train(config, {}) == 0);
+      session.finish();
+      fakecuda::expect_no_reports(session);
+      const auto uses = [&](const std::string& stream) {
+        return std::ranges::any_of(session.trace(), [&](const std::string& line) {
+          return line.find(" '" + stream + "': ") != std::string::npos;
+        });
+      };
+      CHECK(uses("reduce") == (streams == "separate"));
+      CHECK(uses("comm") == (streams == "shared"));
+    }
   }
 }

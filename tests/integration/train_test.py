@@ -231,6 +231,14 @@ class Train(TrainTest):
                 self.assertIn(message, result.stderr)
                 self.assertFalse((self.folder / "run").exists())
 
+    def test_a_program_without_cuda_names_the_key_that_asked_for_it(self):
+        if "NCCL not built" not in self.check_done("version"):
+            self.skipTest("this program is built for CUDA")
+        self.prepare(TEXT)
+        self.check_error(FAILED, 'run.device = "cuda": NCCL: this program was built without CUDA',
+                         "train", *TINY, "--set", "run.device=cuda")
+        self.assertFalse((self.folder / "run").exists())
+
     def test_training_needs_to_be_told_its_data(self):
         self.check_error(REFUSED, "data.tokens", "train")
 

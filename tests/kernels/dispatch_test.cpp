@@ -1,10 +1,13 @@
 #include "kernels/dispatch.h"
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "kernels/cuda/tag_name.h"
+#include "kernels/functors/tags.h"
 #include "kernels/host_array.h"
 #include "kernels/softmax.h"
 #include "runtime/base/rank_context.h"
@@ -28,9 +31,16 @@ TEST_SUITE("kernels/dispatch") {
         kernels::softmax(on_cuda(), view_of(x), view_of(x), {1, 3}, kernels::SoftmaxForm::Log),
         doctest::Contains("softmax: this program was built without CUDA"), DeviceError);
     CHECK_THROWS_WITH_AS(kernels::map(on_cuda(), kernels::Exp{}, view_of(x), view_of(x)),
-                         doctest::Contains("map: this program was built without CUDA"),
+                         doctest::Contains("exp: this program was built without CUDA"),
                          DeviceError);
     CHECK(x == std::vector<float>{1, 2, 3});
+  }
+
+  TEST_CASE("the kernel of a formula is called as the formula, in the words of ops") {
+    using kernels::cuda::tag_name;
+    CHECK(std::string_view(tag_name<kernels::Add>()) == "add");
+    CHECK(std::string_view(tag_name<kernels::AddScaled>()) == "add_scaled");
+    CHECK(std::string_view(tag_name<kernels::SiluMulBackward>()) == "silu_mul_backward");
   }
 
   TEST_CASE("a kernel on memory of the host names itself and the device it was asked to run on") {

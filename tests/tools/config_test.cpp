@@ -181,6 +181,9 @@ TEST_CASE("each mistake is named with its place, key, value and cure") {
       {"seq_length = 5\n",
        "run.toml:1: seq_length = 5: stands in no section: did you mean "
        "train.seq_len, under its [section]?"},
+      {"runs = 3\n",
+       "run.toml:1: runs = 3: stands in no section: did you mean a key of [run], like run.dir, "
+       "under its [section]?"},
       {"[train]\nsteps = \"5\"\n",
        "run.toml:2: train.steps = \"5\": must be of type integer, got "
        "string: optimizer steps"},
@@ -260,6 +263,10 @@ TEST_CASE("each mistake in an override is named") {
       {"=5", "--set: =5: must read section.key=value"},
       {"train.steps=", "must read section.key=value"},
       {"train.step=5", "--set: train.step = 5: unknown key: did you mean train.steps?"},
+      {"run.devise=cuda", "--set: run.devise = cuda: unknown key: did you mean run.device?"},
+      {"runs=3", "--set: runs = 3: unknown key: did you mean a key of [run], like run.dir?"},
+      {"devise=cuda", "--set: devise = cuda: unknown key: did you mean run.device?"},
+      {"comm.streams=one", "comm.streams = \"one\": must be one of separate, shared"},
       {"train.steps=many", "--set: train.steps=many: the value must be one of TOML"},
       {"train.steps=5\nx=6", "the value must be one of TOML"},
       {"train.steps=\"5\"", "--set: train.steps = \"5\": must be of type integer, got string"},

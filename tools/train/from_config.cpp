@@ -174,6 +174,10 @@ Device device_of(const RunConfig& config) {
   return config.device == "cuda" ? Device::cuda(0) : Device::cpu();
 }
 
+comm::nccl::Streams streams_of(const CommConfig& config) {
+  return config.streams == "shared" ? comm::nccl::Streams::Shared : comm::nccl::Streams::Separate;
+}
+
 DType compute_dtype(const TrainConfig& config) {
   return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/nccl/connect.h"
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"
 #include "runtime/nn/flat_parameters.h"
@@ -27,6 +28,9 @@ optim::LrSchedule build_schedule(const Config& config);
 
 // Of the first rank of this process.
 Device device_of(const RunConfig& config);
+
+// Of NCCL, where that device is one of its.
+comm::nccl::Streams streams_of(const CommConfig& config);
 
 DType compute_dtype(const TrainConfig& config);
 

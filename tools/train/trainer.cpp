@@ -19,6 +19,7 @@
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
 #include "runtime/optim/weight_average.h"
+#include "tools/config_fields.h"
 #include "tools/exit_code.h"
 #include "tools/machine/fma_roof.h"
 #include "tools/stop_signals.h"
@@ -454,8 +455,22 @@ comm::ThreadRanks ranks_of(const Config& config, int num_ranks) {
   return {.num_ranks = num_ranks,
           .threads_per_rank = std::max(threads / num_ranks, 1),
           .world = {.device = device_of(config.run),
+                    .streams = streams_of(config.comm),
                     .timeout = kPatience,
                     .checks = comm::checks_from_environment()}};
+}
+
+// While the process has one thread.
+void prepare_device(const RunConfig& run) {
+  if (device_of(run).type != DeviceType::Cuda) {
+    return;
+  }
+  try {
+    comm::nccl::prepare_environment();
+  } catch (DeviceError& error) {
+    error.add_context(fmt::format("run.device = {}", toml_text(run.device)));
+    throw;
+  }
 }
 
 // Notes how the run ended; the exit code.
@@ -492,10 +507,7 @@ int train(const Config& config, const TrainOptions& options) {
   check_num_ranks(config, options.num_ranks);
   // Before all else: building a large model to be refused then would take minutes.
   RunFolder::check_free(config, options.existing);
-  if (device_of(config.run).type == DeviceType::Cuda) {
-    // While the process has one thread.
-    comm::nccl::prepare_environment();
-  }
+  prepare_device(config.run);
   // Before the threads of the ranks, so that they hold the signals back too.
   const StopSignals signals;
   Account account;

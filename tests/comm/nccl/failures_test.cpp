@@ -10,6 +10,7 @@
 #include "comm/error.h"
 #include "comm/flight/reader.h"
 #include "comm/process_group.h"
+#include "runtime/base/rank_context.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
 
@@ -23,7 +24,6 @@ using testing::in_all_orders;
 using testing::is_a;
 using testing::ones;
 using testing::text_of;
-using testing::touch;
 
 // Issues sums until it hears that another rank is over.
 void go_on(World& world) {
@@ -225,36 +225,77 @@ TEST_SUITE("comm/nccl/failures") {
     ranks.expect_clean();
   }
 
-  TEST_CASE("registered memory is known to both communicators while it is there") {
+  TEST_CASE(
+      "what fails aborts both communicators at once: one would wait for the other's kernels") {
     in_all_orders([](std::uint64_t seed) {
       FakeRanks ranks(2, seed);
-      ranks.run([](World& world) {
-        const Tensor outlives = world.group().allocate({8}, DType::Float32);
-        {
-          const Tensor whole = world.group().allocate({200}, DType::Float32);
-          const Tensor window = world.group().allocate_symmetric({100}, DType::Float32);
-          touch("fill", window);
-          world.group().issue(all_gather(whole, window)).wait();
-          world.group().issue(barrier()).wait();
-          world.finish();
-          CHECK(whole.item(150) == 0);
-          // Each rank's three tensors, in two communicators; others may be at another place.
-          CHECK(fakecuda::nccl_use().num_registrations >= 6);
-          CHECK(fakecuda::nccl_use().num_windows >= 2);
+      const auto errors = ranks.try_run([](World& world) {
+        if (world.rank() == 1) {
+          world.control().issue(barrier()).wait();
+          throw DataError("no more data");
         }
+        const Tensor whole = Tensor::empty({16}, DType::Float32, world.device());
+        Work gather = world.group().issue(all_gather(whole, ones(world, 8)));
+        Work sum = world.group().issue(all_reduce(ones(world, 8)));
+        world.control().issue(barrier()).wait();
+        gather.wait();
+        sum.wait();
+        world.finish();
       });
-      ranks.expect_clean();
+      CHECK(is_a<DataError>(errors[1]));
+      CHECK(is_a<PeerError>(errors[0]));
+      const auto reports = ranks.session().reports();
+      CHECK(std::ranges::count(reports, fakecuda::ReportKind::InvalidUse,
+                               &fakecuda::Report::kind) == 0);
+      ranks.ignore_rest();
     });
   }
 
-  TEST_CASE("registered memory that is dropped at once waits for the collective") {
+  TEST_CASE("a split that fails leaves no communicator behind, and not the one it was split from") {
+    FakeRanks ranks(1, 0);
+    fakecuda::plan_nccl_fault(
+        {.communicator = "alone/reduce", .result = ncclSystemError, .is_of_split = true});
+    const auto errors = ranks.try_run([](World& world) {
+      CHECK(fakecuda::nccl_use().num_communicators == 2);
+      CHECK_THROWS_WITH_AS(
+          static_cast<void>(world.new_group({0}, "alone")),
+          doctest::Contains("ncclCommSplit of communicator 'alone/gather': NCCL says "
+                            "ncclSystemError"),
+          CommError);
+      CHECK(fakecuda::nccl_use().num_communicators == 0);
+      throw DataError("as planned");
+    });
+    CHECK(is_a<DataError>(errors[0]));
+    ranks.ignore_rest();
+  }
+
+  TEST_CASE("a rank shows the operation that has not ended, though those before it have") {
     in_all_orders([](std::uint64_t seed) {
       FakeRanks ranks(2, seed);
-      ranks.run([](World& world) {
-        const Tensor whole = world.group().allocate({200}, DType::Float32);
-        const Tensor part = ones(world, 100);
-        Work work = world.group().issue(all_gather(whole, part));
-        work.wait();
+      ranks.run([&](World& world) {
+        const Tensor tensor = ones(world, 8);
+        const Tensor other = ones(world, 8);
+        Work first = world.group().issue(all_reduce(tensor));
+        if (world.rank() == 1) {
+          world.control().issue(barrier()).wait();
+        }
+        Work second = world.group().issue(broadcast(other, 0));
+        const auto position = [&] { return ranks.link(world.rank()).position(world.rank()); };
+        if (world.rank() == 0) {
+          first.wait();
+          current_context().device(world.device()).compute_stream().synchronize();
+          // It looks at what has passed: the first one.
+          second.wait();
+          CHECK(position().progress == Progress::Posted);
+          CHECK(position().frame.op == Op::Broadcast);
+          world.control().issue(barrier()).wait();
+        } else {
+          first.wait();
+          second.wait();
+        }
+        world.finish();
+        CHECK(position().progress == Progress::Idle);
+        CHECK(position().frame.op == Op::Broadcast);
       });
       ranks.expect_clean();
     });

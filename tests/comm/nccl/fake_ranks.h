@@ -12,6 +12,7 @@
 #include "comm/error.h"
 #include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
+#include "comm/threads/thread_boards.h"
 #include "comm/world.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/fakecuda/expect.h"
@@ -28,16 +29,29 @@ class FakeRanks {
   explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {},
                      fakecuda::Faults faults = {})
       : session_(fakecuda::checked(
-            {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})) {
+            {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})),
+        boards_(num_ranks),
+        links_(static_cast<std::size_t>(num_ranks)) {
     // Between two tests there is one thread.
     comm::nccl::prepare_environment();
     ranks_.num_ranks = num_ranks;
     ranks_.world = std::move(options);
     ranks_.world.device = Device::cuda(0);
     ranks_.schedule = &session_.host_schedule(num_ranks);
+    ranks_.connect = [this](int rank) {
+      comm::Links links = boards_.connect(rank, false, ranks_.schedule);
+      links_[static_cast<std::size_t>(rank)] = links.training.get();
+      return links;
+    };
   }
+  FakeRanks(const FakeRanks&) = delete;
+  FakeRanks& operator=(const FakeRanks&) = delete;
+  ~FakeRanks() = default;
 
   fakecuda::Session& session() { return session_; }
+
+  // How this rank sees the others; while the world of `rank` is there, in its thread.
+  comm::Link& link(int rank) { return *links_.at(static_cast<std::size_t>(rank)); }
 
   // Once.
   void run(const std::function<void(comm::World&)>& body) { comm::run_ranks(ranks_, body); }
@@ -59,6 +73,8 @@ class FakeRanks {
 
  private:
   fakecuda::Session session_;
+  comm::ThreadBoards boards_;
+  std::vector<comm::Link*> links_;
   comm::ThreadRanks ranks_;
 };
 

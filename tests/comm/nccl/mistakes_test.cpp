@@ -271,6 +271,59 @@ TEST_SUITE("comm/nccl/mistakes") {
     });
   }
 
+  TEST_CASE("the checking mode compares what each pair of ranks gives and takes in an all_to_all") {
+    in_all_orders([](std::uint64_t seed) {
+      FakeRanks ranks(2, seed, {.checks = true});
+      const auto errors = ranks.try_run([](World& world) {
+        // Rank 0 wants two elements of rank 1, which gives three.
+        const Counts gives = world.rank() == 0 ? Counts{1, 4} : Counts{3, 1};
+        const Counts takes = world.rank() == 0 ? Counts{1, 2} : Counts{4, 1};
+        const Tensor output = ones(world, takes[0] + takes[1]);
+        const Operation operation =
+            all_to_all(output, takes, ones(world, gives[0] + gives[1]), gives);
+        world.group().issue(operation).wait();
+      });
+      for (const auto& error : errors) {
+        CHECK(is_a<CommError>(error));
+        expect_contains(text_of(error), {"all_to_all", "count: 2 on rank 0, 3 on rank 1",
+                                         "called at tests/comm/nccl/mistakes_test.cpp"});
+      }
+      CHECK(num_reports(ranks, ReportKind::CollectiveMismatch) == 0);
+      ranks.ignore_rest();
+    });
+  }
+
+  TEST_CASE("the checking mode compares sends and receives, alone and of a batch") {
+    in_all_orders([](std::uint64_t seed) {
+      for (const bool is_batch : {false, true}) {
+        FakeRanks ranks(3, seed, {.checks = true});
+        const auto errors = ranks.try_run([&](World& world) {
+          if (world.rank() == 2) {
+            world.group().issue(barrier()).wait();
+            world.finish();
+            return;
+          }
+          const int other = 1 - world.rank();
+          const Tensor to = ones(world, 4 + world.rank());
+          const Tensor from = ones(world, 4);
+          if (is_batch) {
+            world.group().batch({send(to, other), recv(from, other)}).wait();
+          } else {
+            const Operation operation = world.rank() == 0 ? recv(from, 1) : send(to, 0);
+            world.group().issue(operation).wait();
+          }
+        });
+        for (const auto& error : errors) {
+          CHECK(is_a<CommError>(error));
+          expect_contains(text_of(error), {"send", "recv", "shape: [4] on rank 0, [5] on rank 1",
+                                           "called at tests/comm/nccl/mistakes_test.cpp"});
+        }
+        CHECK(num_reports(ranks, ReportKind::CollectiveMismatch) == 0);
+        ranks.ignore_rest();
+      }
+    });
+  }
+
   TEST_CASE("a rank that never arrives is a hang, with what each rank did last") {
     in_all_orders([](std::uint64_t seed) {
       FakeRanks ranks(2, seed);

@@ -50,7 +50,7 @@ void expect_in_all_orders(ReportKind kind, const std::vector<std::string_view>& 
 
 TEST_SUITE("fakecuda/kernels/planted") {
   TEST_CASE("one element too many is reported when it is read and when it is written") {
-    expect_in_all_orders(ReportKind::OutOfBounds, {"read", "'map'", "'x'"},
+    expect_in_all_orders(ReportKind::OutOfBounds, {"read", "'exp'", "'x'"},
                          [](DeviceRun& run, std::byte* x, std::byte* y) {
                            kernels::map(run.launch(), kernels::Exp{}, floats(y, kNumel),
                                         floats(x + sizeof(float), kNumel));

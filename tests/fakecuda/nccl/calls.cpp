@@ -146,13 +146,18 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t nbytes) {
   // More than CUDA's own alignment: windows need it.
   void* block = nullptr;
   *data = nullptr;
-  if (cudaMalloc(&block, nbytes + NCCL_WIN_REQUIRED_ALIGNMENT) != cudaSuccess) {
+  fsdptrain::fakecuda::NcclState& state = nccl_state();
+  if (const cudaError_t error = cudaMalloc(&block, nbytes + NCCL_WIN_REQUIRED_ALIGNMENT);
+      error != cudaSuccess) {
+    // As the real one: CUDA's own last error is gone, and there is a text.
+    static_cast<void>(cudaGetLastError());
+    const std::lock_guard lock(state.mutex);
+    state.last_error = fmt::format("Cuda failure '{}'", cudaGetErrorString(error));
     return ncclUnhandledCudaError;
   }
   std::size_t space = nbytes + NCCL_WIN_REQUIRED_ALIGNMENT;
   *data = block;
   std::align(NCCL_WIN_REQUIRED_ALIGNMENT, nbytes, *data, space);
-  fsdptrain::fakecuda::NcclState& state = nccl_state();
   const std::lock_guard lock(state.mutex);
   state.blocks[*data] = block;
   return ncclSuccess;
@@ -160,10 +165,21 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t nbytes) {
 
 ncclResult_t ncclMemFree(void* data) {
   void* block = nullptr;
+  std::string owner;
   {
     fsdptrain::fakecuda::NcclState& state = nccl_state();
     const std::lock_guard lock(state.mutex);
     block = std::exchange(state.blocks[data], nullptr);
+    for (const std::unique_ptr<ncclComm>& comm : state.comms) {
+      if (!comm->is_gone && (comm->registrations.contains(data) || comm->windows.contains(data))) {
+        owner = comm->clique->name;
+      }
+    }
+  }
+  if (!owner.empty()) {
+    fsdptrain::fakecuda::report_nccl(
+        fsdptrain::fakecuda::ReportKind::InvalidUse,
+        fmt::format("ncclMemFree of memory that is registered with {}", owner));
   }
   return block != nullptr && cudaFree(block) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
@@ -192,6 +208,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, std::size_t,
     return ncclInvalidArgument;
   }
   comm->windows.insert(data);
+  ++comm->num_window_calls;
   *window = static_cast<ncclWindow_t>(data);
   return ncclSuccess;
 }

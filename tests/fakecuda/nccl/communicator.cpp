@@ -58,13 +58,6 @@ void carry_out_split(NcclState& state, Split& split, const Clique& parent) {
   }
 }
 
-// Whether all that the rank launched on it is done.
-bool is_flushed(const ncclComm& comm) {
-  return std::ranges::all_of(comm.under_way, [](const std::shared_ptr<Rendezvous>& rendezvous) {
-    return rendezvous->done();
-  });
-}
-
 void cancel_all(const std::vector<std::shared_ptr<Rendezvous>>& all) {
   cuda_query("ncclCommAbort", [&](Machine&, Call&) {
     for (const std::shared_ptr<Rendezvous>& rendezvous : all) {
@@ -72,6 +65,21 @@ void cancel_all(const std::vector<std::shared_ptr<Rendezvous>>& all) {
     }
     return cudaSuccess;
   });
+}
+
+bool is_split_planned_to_fail(const NcclState& state, ncclComm& comm) {
+  const auto mine = std::ranges::find(comm.split->wishes, &comm, &Split::Wish::comm);
+  for (const NcclFault& fault : state.faults) {
+    if (fault.is_of_split && fault.communicator == mine->name && fault.rank == comm.rank) {
+      comm.error = fault.result;
+      comm.last_error = "a failure that the test planned";
+      if (mine->result != nullptr) {
+        mine->result->is_gone = true;
+      }
+      return true;
+    }
+  }
+  return false;
 }
 
 // What the communicator is busy with, under the lock; the job that takes effect now.
@@ -88,6 +96,9 @@ ncclResult_t look_at(ncclComm& comm, std::shared_ptr<Job>& to_launch) {
   }
   if (comm.split) {
     Split& split = *comm.split;
+    if (is_split_planned_to_fail(nccl_state(), comm)) {
+      return comm.error;
+    }
     if (static_cast<int>(split.wishes.size()) < comm.clique->size()) {
       return ncclInProgress;
     }
@@ -95,6 +106,11 @@ ncclResult_t look_at(ncclComm& comm, std::shared_ptr<Job>& to_launch) {
     *comm.split_to = mine->result;
     comm.split.reset();
     return ncclSuccess;
+  }
+  if (std::ranges::any_of(comm.clique->members, [&](const ncclComm* member) {
+        return member->num_window_calls < comm.num_window_calls;
+      })) {
+    return ncclInProgress;
   }
   to_launch = std::exchange(comm.job, nullptr);
   return ncclSuccess;
@@ -117,7 +133,7 @@ ncclResult_t async_error(ncclComm& comm) {
   if (is_finalizing && result == ncclSuccess) {
     bool flushed = false;
     cuda_query("ncclCommGetAsyncError", [&](Machine&, Call&) {
-      flushed = is_flushed(comm);
+      flushed = is_flushed(comm.under_way);
       return cudaSuccess;
     });
     return flushed ? ncclSuccess : ncclInProgress;
@@ -126,6 +142,11 @@ ncclResult_t async_error(ncclComm& comm) {
 }
 
 }  // namespace
+
+bool is_flushed(const std::vector<std::shared_ptr<Rendezvous>>& under_way) {
+  return std::ranges::all_of(
+      under_way, [](const std::shared_ptr<Rendezvous>& rendezvous) { return rendezvous->done(); });
+}
 
 bool Clique::is_complete() const {
   return std::ranges::none_of(members, [](const ncclComm* member) { return member == nullptr; });
@@ -323,6 +344,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   }
   comm->is_gone = true;
   fsdptrain::fakecuda::cancel_all(comm->under_way);
+  fsdptrain::fakecuda::note_abort(comm->device);
   return ncclSuccess;
 }
 
@@ -351,7 +373,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t comm) {
-  return comm == nullptr ? "" : comm->last_error.c_str();
+  return comm == nullptr ? nccl_state().last_error.c_str() : comm->last_error.c_str();
 }
 
 ncclResult_t ncclGetVersion(int* version) {

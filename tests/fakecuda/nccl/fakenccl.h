@@ -13,7 +13,9 @@
 // would hang or give garbage because ranks do not call the same, ReportKind::CollectiveMismatch
 // says what each of them called, and nothing is moved. Communicators are non-blocking, and a call
 // takes effect only while ncclCommGetAsyncError() is asked about it: what is ordered behind a call
-// that has not settled is ordered behind nothing.
+// that has not settled is ordered behind nothing. An abort waits for all that runs on the device:
+// one that leaves another communicator of the device with collectives under way is
+// ReportKind::InvalidUse.
 namespace fsdptrain::fakecuda {
 
 // A planned failure of one rank: its collective number `number` on the communicator of this name,
@@ -25,6 +27,8 @@ struct NcclFault {
   std::uint64_t number = 0;
   ncclResult_t result = ncclRemoteError;
   bool is_late = false;
+  // Instead of a collective, the split that makes the communicator fails, on the parent.
+  bool is_of_split = false;
 };
 // In the session under way.
 void plan_nccl_fault(NcclFault fault);

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
+#include <utility>
 
 #include "runtime/base/rank_context.h"
 #include "tests/fakecuda/call.h"
@@ -12,6 +14,8 @@ namespace {
 struct ThreadGroup {
   int depth = 0;
   std::shared_ptr<Job> job;
+  // Devices of the communicators that were aborted.
+  std::set<int> aborted = {};
 };
 
 ThreadGroup& thread_group() {
@@ -139,7 +143,7 @@ std::string name_of_all(const std::vector<Request>& requests) {
 
 bool is_planned_to_fail(NcclState& state, ncclComm& comm) {
   for (const NcclFault& fault : state.faults) {
-    if ("communicator '" + fault.communicator + "'" == comm.clique->name &&
+    if (!fault.is_of_split && "communicator '" + fault.communicator + "'" == comm.clique->name &&
         fault.rank == comm.rank && comm.num_collectives >= fault.number) {
       (fault.is_late ? comm.late_error : comm.error) = fault.result;
       comm.last_error = "a failure that the test planned";
@@ -184,7 +188,39 @@ std::optional<Part> part_of(NcclState& state, const Request& request,
               .writes = writes_of(request, comm.rank, size)};
 }
 
+// Each abort of a group waits for all that runs on the device, but what the group aborts itself.
+void check_aborts(const std::set<int>& devices) {
+  std::vector<std::pair<std::string, std::vector<std::shared_ptr<Rendezvous>>>> others;
+  {
+    NcclState& state = nccl_state();
+    const std::lock_guard lock(state.mutex);
+    for (const std::unique_ptr<ncclComm>& comm : state.comms) {
+      if (!comm->is_gone && devices.contains(comm->device)) {
+        others.emplace_back(comm->clique->name, comm->under_way);
+      }
+    }
+  }
+  cuda_query("ncclCommAbort", [&](Machine&, Call&) {
+    std::erase_if(others, [](const auto& other) { return is_flushed(other.second); });
+    return cudaSuccess;
+  });
+  for (const auto& [name, under_way] : others) {
+    report_nccl(ReportKind::InvalidUse,
+                fmt::format("ncclCommAbort waits for what {} has under way on the same device: "
+                            "abort them in one group",
+                            name));
+  }
+}
+
 }  // namespace
+
+void note_abort(int device) {
+  ThreadGroup& group = thread_group();
+  group.aborted.insert(device);
+  if (group.depth == 0) {
+    check_aborts(std::exchange(group.aborted, {}));
+  }
+}
 
 ncclResult_t take(Request request) {
   ncclComm* const comm = find_comm(request.comm, name_of(request.kind));
@@ -282,6 +318,9 @@ ncclResult_t ncclGroupEnd() {
   }
   if (--group.depth > 0) {
     return ncclSuccess;
+  }
+  if (!group.aborted.empty()) {
+    fsdptrain::fakecuda::check_aborts(std::exchange(group.aborted, {}));
   }
   const auto job = std::move(group.job);
   if (job->requests.empty()) {

@@ -67,6 +67,8 @@ struct ncclComm {
   std::vector<std::shared_ptr<fsdptrain::fakecuda::Rendezvous>> under_way = {};
   std::set<void*> registrations = {};
   std::set<void*> windows = {};
+  // Asked for so far; all members ask for the n-th one before any goes on.
+  std::uint64_t num_window_calls = 0;
   std::map<int, fsdptrain::fakecuda::ReduceOp> premuls = {};
   int next_premul = ncclNumOps;
 };
@@ -98,6 +100,8 @@ struct NcclState {
   // Handles are never given out twice.
   std::vector<std::unique_ptr<ncclComm>> comms = {};
   std::vector<NcclFault> faults = {};
+  // Of what has no communicator.
+  std::string last_error = {};
   // What CUDA gave for memory that NCCL gave out.
   std::map<void*, void*> blocks = {};
   // Collectives that each device has launched, by number of the communicator.
@@ -112,10 +116,17 @@ ncclComm* find_comm(ncclComm_t comm, const char* call);
 std::shared_ptr<Clique> make_clique(NcclState& state, int size, const char* name);
 ncclComm* add_member(NcclState& state, const std::shared_ptr<Clique>& clique, int rank, int device);
 
+// Whether all of them are done. Inside of a call of CUDA.
+bool is_flushed(const std::vector<std::shared_ptr<Rendezvous>>& under_way);
+
 // Takes a call of a collective or a transfer, to be launched at the end of its group.
 ncclResult_t take(Request request);
 // Lets calls that were taken take effect.
 void launch(Job& job);
+
+// A communicator of the device was aborted; after the outermost ncclGroupEnd(), what still runs
+// there is reported.
+void note_abort(int device);
 
 void report_nccl(ReportKind kind, const std::string& text);
 ncclResult_t refuse(ncclComm* comm, ncclResult_t result, std::string text);

@@ -1,5 +1,6 @@
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -19,7 +20,7 @@ using test::SimDevice;
 class Program {
  public:
   Program(std::uint64_t seed, MemoryKind kind)
-      : random_(seed), kind_(kind), allocator_(Allocator::create(device_, kind)) {
+      : random_(seed), kind_(kind), allocator_(Allocator::create(device_, kind, current_)) {
     for (const char* name : {"compute", "gather", "reduce"}) {
       streams_.emplace_back(device_, name);
     }
@@ -55,11 +56,11 @@ class Program {
 
   void request(Held& held) {
     if (!is_pinned()) {
-      allocator_->set_current_stream(any_stream());
+      *current_ = any_stream();
     }
     held.allocation = allocator_->allocate(random_() % 2 * 500 + 100, MemoryCategory::Activation);
     blocks_.push_back(held.allocation.data());
-    touch(held, allocator_->current_stream());
+    touch(held, *current_);
   }
 
   void give_back(Held& held) {
@@ -81,7 +82,7 @@ class Program {
     if (is_pinned()) {
       held.allocation.note_use(stream);
     } else {
-      allocator_->set_current_stream(stream);
+      *current_ = stream;
       held.allocation.note_use();
     }
     touch(held, stream);
@@ -97,12 +98,36 @@ class Program {
   std::mt19937_64 random_;
   MemoryKind kind_;
   std::shared_ptr<SimDevice> device_ = std::make_shared<SimDevice>(3);
+  // Where requests come from; the host's own order for pinned memory.
+  std::shared_ptr<Stream> current_ = std::make_shared<Stream>();
   std::shared_ptr<Allocator> allocator_;
   std::vector<Stream> streams_;
   std::vector<Held> held_ = std::vector<Held>(7);
   std::map<std::byte*, std::vector<SimDevice::Moment>> past_;
   std::vector<std::byte*> blocks_;
   int num_faults_ = 0;
+};
+
+// Gives one place, or nothing for the first requests.
+class OnePlace final : public BlockSource {
+ public:
+  explicit OnePlace(int num_refusals = 0) : num_refusals_(num_refusals) {}
+
+  std::byte* allocate(std::size_t nbytes) override {
+    CHECK(nbytes <= sizeof place_);
+    return num_refusals_-- > 0 ? nullptr : place_;
+  }
+  void give_back(std::byte* data, std::vector<Event> uses) noexcept override {
+    given_back = data == place_;
+    last_uses = std::move(uses);
+  }
+
+  bool given_back = false;
+  std::vector<Event> last_uses;
+
+ private:
+  int num_refusals_;
+  alignas(kAlignment) std::byte place_[1024]{};
 };
 
 }  // namespace
@@ -145,18 +170,19 @@ TEST_SUITE("runtime/base/allocator_streams") {
 
   TEST_CASE("a block serves its own stream alone, and events are used again") {
     const auto device = std::make_shared<SimDevice>(2);
-    const auto allocator = Allocator::create(device);
+    const auto current = std::make_shared<Stream>();
+    const auto allocator = Allocator::create(device, MemoryKind::Device, current);
     const Stream compute(device, "compute");
     const Stream gather(device, "gather");
-    allocator->set_current_stream(compute);
+    *current = compute;
     std::byte* const block = allocator->allocate(100, MemoryCategory::Activation).data();
-    allocator->set_current_stream(gather);
+    *current = gather;
     CHECK(allocator->allocate(100, MemoryCategory::Activation).data() != block);
     for (int step = 0; step < 5; ++step) {
-      allocator->set_current_stream(compute);
+      *current = compute;
       Allocation used = allocator->allocate(100, MemoryCategory::Activation);
       CHECK(used.data() == block);
-      allocator->set_current_stream(gather);
+      *current = gather;
       used.note_use();
     }
     CHECK(device->num_events() == 1);
@@ -165,8 +191,9 @@ TEST_SUITE("runtime/base/allocator_streams") {
 
   TEST_CASE("memory that the device does not have is named with its five largest holders") {
     const auto device = std::make_shared<SimDevice>(1, 8192);
-    const auto allocator = Allocator::create(device);
-    allocator->set_current_stream(Stream(device, "compute"));
+    const auto current = std::make_shared<Stream>();
+    const auto allocator = Allocator::create(device, MemoryKind::Device, current);
+    *current = Stream(device, "compute");
     std::vector<Allocation> held;
     for (const std::size_t nbytes : {256, 1024, 512, 2048, 128, 64}) {
       held.push_back(allocator->allocate(nbytes, MemoryCategory::Activation));
@@ -185,7 +212,59 @@ TEST_SUITE("runtime/base/allocator_streams") {
     CHECK(allocator->counters().raw_bytes == 8192);
   }
 
-  TEST_CASE("a guard makes its stream the current one, and the one before after it") {
+  TEST_CASE("a block of another source is counted, and goes back with who used it, to no cache") {
+    const auto device = std::make_shared<SimDevice>(3);
+    const Stream compute(device, "compute");
+    const auto current = std::make_shared<Stream>(compute);
+    const Stream gather(device, "gather");
+    const Stream side(device, "side");
+    const auto allocator = Allocator::create(device, MemoryKind::Device, current);
+    const auto source = std::make_shared<OnePlace>();
+    Allocation block = allocator->allocate_from(source, 1000, MemoryCategory::Communication);
+    CHECK(allocator->counters().live_of(MemoryCategory::Communication) == 1024);
+    CHECK(allocator->counters().raw_allocations == 1);
+    CHECK(allocator->counters().raw_bytes == 1024);
+    block.note_use(gather);
+    *current = side;
+    block.note_use();
+    const std::vector<SimDevice::Moment> uses{device->operate(gather.handle()),
+                                              device->operate(side.handle())};
+    CHECK_FALSE(source->given_back);
+    block.reset();
+    CHECK(source->given_back);
+    CHECK(allocator->counters().live_total == 0);
+    CHECK(allocator->counters().raw_bytes == 0);
+    // Its own stream's event, too.
+    CHECK(source->last_uses.size() == 3);
+    for (const Event& use : source->last_uses) {
+      use.synchronize();
+    }
+    for (const SimDevice::Moment& use : uses) {
+      CHECK(device->is_before(use, nullptr));
+    }
+    *current = compute;
+    static_cast<void>(allocator->allocate(1000, MemoryCategory::Activation));
+    CHECK(allocator->counters().raw_allocations == 2);
+  }
+
+  TEST_CASE("another source is asked again without the cache, and what it lacks is named as any") {
+    const auto device = std::make_shared<SimDevice>(1);
+    const auto current = std::make_shared<Stream>(device, "compute");
+    const auto allocator = Allocator::create(device, MemoryKind::Device, current);
+    allocator->allocate(2048, MemoryCategory::Activation).reset();
+    const Allocation held = allocator->allocate_from(std::make_shared<OnePlace>(1), 1000,
+                                                     MemoryCategory::Communication);
+    CHECK(allocator->counters().raw_bytes == 1024);
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(allocator->allocate_from(std::make_shared<OnePlace>(2), 500,
+                                                   MemoryCategory::Communication)),
+        doctest::Contains("there are no 512 bytes more of cuda:0 for communication on stream "
+                          "compute: 1024 are in use; the largest of them: 1024 communication"),
+        OutOfMemoryError);
+    CHECK(allocator->counters().live_total == 1024);
+  }
+
+  TEST_CASE("a device begins on its compute stream, and other streams are others") {
     DeviceContext context(std::make_shared<SimDevice>(2));
     CHECK(context.current_stream() == context.compute_stream());
     CHECK(context.compute_stream().name() == "compute");

@@ -1,5 +1,6 @@
 #include "runtime/tensor/storage.h"
 
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -47,6 +48,22 @@ TEST_SUITE("runtime/tensor/storage") {
     std::byte* const at = x.storage()->data();
     x.storage()->restore();
     CHECK(x.storage()->data() == at);
+  }
+
+  TEST_CASE("a storage keeps the allocation that it was given, until its release and no longer") {
+    Allocator& allocator = current_context().allocator(Device::cpu());
+    const std::int64_t before = allocator.counters().live_of(MemoryCategory::Data);
+    Allocation allocation = allocator.allocate(16, MemoryCategory::Data);
+    std::byte* const at = allocation.data();
+    const auto storage = Storage::holding(Device::cpu(), 16, std::move(allocation));
+    CHECK_FALSE(storage->released());
+    CHECK(storage->data() == at);
+    CHECK_THROWS_WITH_AS(storage->restore(at), doctest::Contains("owns its bytes"), StorageError);
+    CHECK(allocator.counters().live_of(MemoryCategory::Data) == before + 64);
+    storage->release();
+    CHECK(allocator.counters().live_of(MemoryCategory::Data) == before);
+    CHECK_THROWS_WITH_AS(storage->restore(), doctest::Contains("has no bytes of its own"),
+                         StorageError);
   }
 
   TEST_CASE("a placed storage is where its owner says, here today and there tomorrow") {
