@@ -1,5 +1,7 @@
 #include "comm/board/board.h"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "comm/board/futex.h"
@@ -66,6 +68,25 @@ std::byte* Board::pair_slot(int from, int to, std::uint32_t chunk) const {
 std::byte* Board::shared_slot(int from, std::uint32_t chunk) const {
   const auto lane = static_cast<std::size_t>(from) * static_cast<std::size_t>(num_ranks_ + 1);
   return staging_ + lane * kLaneBytes + chunk % kSlotsPerLane * kChunkBytes;
+}
+
+void Board::report_failure(int rank, std::string_view text) const noexcept {
+  Failure& mine = failure(rank);
+  if (!mine.is_taken.exchange(true)) {
+    // The last character stays zero.
+    std::memcpy(mine.text.data(), text.data(), std::min(text.size(), mine.text.size() - 1));
+    std::int32_t none = 0;
+    first_failed_->compare_exchange_strong(none, rank + 1);
+  }
+  ring_all();
+}
+
+void Board::report_end(int rank, std::string_view text) const noexcept {
+  report_failure(rank, text);
+  // A text that the rank began and never finished: it has no other writer any more.
+  std::int32_t none = 0;
+  first_failed_->compare_exchange_strong(none, rank + 1);
+  ring_all();
 }
 
 void Board::ring(int rank) const {

@@ -91,6 +91,13 @@ class Board {
   std::byte* pair_slot(int from, int to, std::uint32_t chunk) const;
   std::byte* shared_slot(int from, std::uint32_t chunk) const;
 
+  // Makes all ranks end with "rank R failed: text". The first of all failures counts, and of a rank
+  // the first text.
+  void report_failure(int rank, std::string_view text) const noexcept;
+  // The same by whoever saw the end of a rank's process: of no effect on a failure that the rank
+  // has reported, but one whose report it did not live to finish counts.
+  void report_end(int rank, std::string_view text) const noexcept;
+
   // Tells a rank that something changed, or all of them.
   void ring(int rank) const;
   void ring_all() const;

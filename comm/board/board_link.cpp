@@ -228,14 +228,7 @@ Presence BoardLink::presence(int peer) {
 }
 
 void BoardLink::report_failure(std::string_view text) noexcept {
-  Failure& failure = board_.failure(options_.rank);
-  if (!failure.is_taken.exchange(true)) {
-    // The last character stays zero.
-    std::memcpy(failure.text.data(), text.data(), std::min(text.size(), failure.text.size() - 1));
-    std::int32_t none = 0;
-    board_.first_failed().compare_exchange_strong(none, options_.rank + 1);
-  }
-  board_.ring_all();
+  board_.report_failure(options_.rank, text);
 }
 
 void BoardLink::check_failure() {

@@ -119,4 +119,9 @@ std::span<std::byte> Segment::arena(int rank) const {
                         shape_.arena_bytes);
 }
 
+void Segment::report_end(int rank, std::string_view text) const noexcept {
+  training().report_end(rank, text);
+  control().report_end(rank, text);
+}
+
 }  // namespace fsdptrain::comm

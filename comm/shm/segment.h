@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "comm/board/board.h"
 
@@ -33,6 +34,10 @@ class Segment {
   Board training() const;
   Board control() const;
   std::span<std::byte> arena(int rank) const;
+
+  // For whoever started the ranks: this one's process has ended, or is about to be ended. All
+  // others end with "rank R failed: text", unless one had failed before.
+  void report_end(int rank, std::string_view text) const noexcept;
 
  private:
   std::span<std::byte> bytes_;

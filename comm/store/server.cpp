@@ -25,6 +25,7 @@ Server::Server(ServerOptions options, const Clock& clock)
   check<ConfigError>(options_.job_id.size() <= kMaxJobId,
                      "store: the id of a job must have at most {} bytes, got {}", kMaxJobId,
                      options_.job_id.size());
+  memberships_.resize(static_cast<std::size_t>(options_.world_size), Membership::Never);
 }
 
 std::optional<Server::PeerId> Server::connect() {
@@ -82,7 +83,7 @@ bool Server::is_closed(PeerId id) const {
 }
 
 void Server::disconnect(PeerId id) {
-  leave(id, peers_.at(id), "its connection to the store ended");
+  leave(id, peers_.at(id), "its connection to the store ended", true);
   busy_.erase(id);
   peers_.erase(id);
   work();
@@ -225,6 +226,7 @@ void Server::welcome(PeerId id, Peer& peer, const Frame& proof) {
   peer.deadline.reset();
   peer.state = Peer::State::Member;
   members_.emplace(rank, id);
+  memberships_[static_cast<std::size_t>(rank)] = Membership::Here;
   send(peer, FrameType::Welcome, {});
   if (failure_) {
     send(peer, FrameType::Failure, *failure_);
@@ -251,13 +253,16 @@ void Server::close(Peer& peer) {
   peer.deadline = clock_.now() + kAuthTimeout;
 }
 
-void Server::leave(PeerId id, Peer& peer, const std::string& reason) {
-  const auto member = members_.find(peer.handshake.rank());
+void Server::leave(PeerId id, Peer& peer, const std::string& reason, bool is_end) {
+  const int rank = peer.handshake.rank();
+  const auto member = members_.find(rank);
   if (member == members_.end() || member->second != id) {
     return;
   }
-  if (!peer.said_goodbye) {
-    report_failure(peer.handshake.rank(), reason);
+  memberships_[static_cast<std::size_t>(rank)] =
+      peer.said_goodbye ? Membership::Left : Membership::Lost;
+  if (!peer.said_goodbye && (!is_end || options_.reports_ends)) {
+    report_failure(rank, reason);
   }
   members_.erase(member);
   while (!peer.pending.empty()) {

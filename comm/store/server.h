@@ -18,6 +18,17 @@ struct ServerOptions {
   Secret token;
   int world_size;
   NonceSource nonce = random_nonce;
+  // Whether the end of a connection before its goodbye is the failure of its rank. Whoever started
+  // the ranks sees how they end, says more about it, and reports it by itself.
+  bool reports_ends = true;
+};
+
+// Of a rank in a job.
+enum class Membership : std::uint8_t {
+  Never,  // no connection of it was taken in
+  Here,
+  Left,  // it said goodbye
+  Lost,  // its connection ended before
 };
 
 // The store as a state machine: connections and bytes in, bytes out; no I/O, no waiting, and time
@@ -25,8 +36,8 @@ struct ServerOptions {
 //
 // Peers are not believed: the first byte that breaks the protocol closes the connection, and what
 // the server holds for each is bounded (`buffered_bytes`). A rank whose connection ends before its
-// goodbye, for whatever reason, has failed; the first failure is told to every rank, and ends all
-// requests.
+// goodbye, for whatever reason, has failed (but see ServerOptions); the first failure is told to
+// every rank, and ends all requests.
 class Server {
  public:
   using PeerId = std::uint64_t;
@@ -65,6 +76,8 @@ class Server {
 
   std::size_t num_connections() const { return peers_.size(); }
   std::vector<int> ranks() const;
+  // Of all ranks of the world.
+  const std::vector<Membership>& memberships() const { return memberships_; }
   // All that is held for connections; what the store holds is of stored_bytes().
   std::size_t buffered_bytes() const;
   std::size_t stored_bytes() const { return table_.nbytes(); }
@@ -91,7 +104,7 @@ class Server {
   // Sends what is left, for a limited time, and listens no more.
   void close(Peer& peer);
   // Ends the membership; for `reason`, unless the rank said goodbye.
-  void leave(PeerId id, Peer& peer, const std::string& reason);
+  void leave(PeerId id, Peer& peer, const std::string& reason, bool is_end = false);
 
   // server_requests.cpp
   void handle(PeerId id, Peer& peer, Request request);
@@ -112,6 +125,7 @@ class Server {
   PeerId next_peer_ = 1;
   std::map<PeerId, Peer> peers_;
   std::map<int, PeerId> members_;
+  std::vector<Membership> memberships_;
   std::map<std::string, std::vector<Waiter>, std::less<>> waiters_;
   std::set<PeerId> busy_;
   std::optional<std::string> failure_;

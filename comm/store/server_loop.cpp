@@ -18,6 +18,8 @@ constexpr int kMaxAccepts = 64;
 constexpr Nanoseconds kAcceptPause = 100ms;
 // What strangers send is no reason to fill the log.
 constexpr std::size_t kMaxLogged = 16;
+// A connection that waits is taken in, its bytes, then its end.
+constexpr int kRoundsOfAll = 3;
 
 }  // namespace
 
@@ -111,6 +113,7 @@ bool ServerLoop::send(Server::PeerId id, Connection& connection) {
 ServerThread::ServerThread(std::unique_ptr<Listener> listener, ServerOptions options,
                            const Clock& clock)
     : listener_(*listener),
+      logs_failure_(options.reports_ends),
       loop_(std::move(listener), std::move(options), clock),
       thread_(without_signals([this] { return std::thread([this] { serve(); }); })) {}
 
@@ -138,10 +141,19 @@ std::optional<std::string> ServerThread::failure() const {
   return failure_;
 }
 
+std::vector<Membership> ServerThread::memberships() {
+  std::unique_lock lock(mutex_);
+  // One more, because a round may be going on.
+  rounds_left_ = kRoundsOfAll + 1;
+  listener_.wake();
+  answered_.wait(lock, [this] { return rounds_left_ == 0 || has_stopped_; });
+  return memberships_;
+}
+
 void ServerThread::serve() {
   try {
-    while (take_orders()) {
-      loop_.step(1h);
+    while (const std::optional<Nanoseconds> timeout = take_orders()) {
+      loop_.step(*timeout);
       publish();
     }
   } catch (const std::exception& error) {
@@ -150,14 +162,20 @@ void ServerThread::serve() {
     const std::lock_guard lock(mutex_);
     failure_ = error.what();
   }
+  const std::lock_guard lock(mutex_);
+  has_stopped_ = true;
+  answered_.notify_all();
 }
 
-bool ServerThread::take_orders() {
+std::optional<Nanoseconds> ServerThread::take_orders() {
   const std::lock_guard lock(mutex_);
   if (report_) {
     loop_.server().report_failure(report_->first, report_->second);
   }
-  return !stopping_;
+  if (stopping_) {
+    return std::nullopt;
+  }
+  return rounds_left_ > 0 ? 0s : Nanoseconds(1h);
 }
 
 void ServerThread::publish() {
@@ -168,9 +186,15 @@ void ServerThread::publish() {
     ++num_logged_;
   }
   const std::lock_guard lock(mutex_);
+  memberships_ = loop_.server().memberships();
+  if (rounds_left_ > 0 && --rounds_left_ == 0) {
+    answered_.notify_all();
+  }
   if (!failure_ && loop_.server().failure()) {
     failure_ = printable(*loop_.server().failure());
-    log_warning("store: {}", *failure_);
+    if (logs_failure_) {
+      log_warning("store: {}", *failure_);
+    }
   }
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/store/server.h"
 #include "comm/store/transport.h"
@@ -51,17 +53,27 @@ class ServerThread {
   void report_failure(int rank, const std::string& text);
   // The first failure, printable.
   std::optional<std::string> failure() const;
+  // Of all ranks, with all that had been sent when the call began.
+  std::vector<Membership> memberships();
 
  private:
   void serve();
-  bool take_orders();
+  // How long the next round may wait; nothing at the end.
+  std::optional<Nanoseconds> take_orders();
   void publish();
 
   // Outlives the loop, which owns it.
   Listener& listener_;
+  // Who reports the ends of ranks prints failures, too.
+  bool logs_failure_;
   ServerLoop loop_;
   mutable std::mutex mutex_;
+  std::condition_variable answered_;
   bool stopping_ = false;
+  bool has_stopped_ = false;
+  // Rounds to go until memberships_ has all that was sent before the question.
+  int rounds_left_ = 0;
+  std::vector<Membership> memberships_;
   std::optional<std::pair<int, std::string>> report_;
   std::optional<std::string> failure_;
   std::size_t num_logged_ = 0;

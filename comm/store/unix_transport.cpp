@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "comm/error.h"
+#include "comm/store/unix_connection.h"
 
 namespace fsdptrain::comm::store {
 namespace {
@@ -23,44 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kConnectPause = 5ms;
-
-std::string reason_of(int error) {
-  return std::generic_category().message(error);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) {
-      ::close(number_);
-    }
-  }
-
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-// Rounded up, so that a wait never ends before its time over and over.
-int milliseconds(Nanoseconds timeout) {
-  const auto count = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
-  return static_cast<int>(std::clamp<std::int64_t>(count, 0, INT_MAX));
-}
-
-void poll_all(std::vector<pollfd>& descriptors, Nanoseconds timeout) {
-  const int status = ::poll(descriptors.data(), descriptors.size(), milliseconds(timeout));
-  check<IoError>(status >= 0 || errno == EINTR, "store: waiting for {} sockets failed: {}",
-                 descriptors.size(), reason_of(errno));
-  if (status < 0) {
-    std::ranges::for_each(descriptors, [](pollfd& entry) { entry.revents = 0; });
-  }
-}
 
 bool is_of_user(const Descriptor& socket, const UnixOptions& options) {
   ucred peer{};
@@ -92,53 +51,10 @@ const sockaddr* generic(const sockaddr_un& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-class UnixConnection final : public Connection {
- public:
-  explicit UnixConnection(Descriptor socket) : socket_(std::move(socket)) {}
-
-  Transfer send(std::string_view bytes) override {
-    const ssize_t count = ::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    return count >= 0 ? Transfer{.nbytes = static_cast<std::size_t>(count)} : failed();
-  }
-
-  Transfer receive(std::string& bytes, std::size_t max_bytes) override {
-    const std::size_t before = bytes.size();
-    bytes.resize(before + max_bytes);
-    const ssize_t count = ::recv(socket_.number(), bytes.data() + before, max_bytes, 0);
-    const Transfer transfer = count > 0    ? Transfer{.nbytes = static_cast<std::size_t>(count)}
-                              : count == 0 ? Transfer{.ended = true}
-                                           : failed();
-    bytes.resize(before + transfer.nbytes);
-    return transfer;
-  }
-
-  void wait(bool or_writable, Nanoseconds timeout) override {
-    std::vector<pollfd> descriptors = {entry(true, or_writable)};
-    poll_all(descriptors, timeout);
-  }
-
-  pollfd entry(bool readable, bool writable) const {
-    const int events = (readable ? POLLIN : 0) | (writable ? POLLOUT : 0);
-    return {.fd = socket_.number(), .events = static_cast<short>(events), .revents = 0};
-  }
-
- private:
-  static Transfer failed() {
-    return {.ended = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
-                     errno != ENOBUFS && errno != ENOMEM};
-  }
-
-  Descriptor socket_;
-};
-
 class UnixListener final : public Listener {
  public:
   UnixListener(std::filesystem::path path, UnixOptions options)
-      : path_(std::move(path)),
-        options_(options),
-        socket_(make_socket()),
-        wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    check<IoError>(wake_.number() >= 0, "store: the system gives no eventfd: {}", reason_of(errno));
+      : path_(std::move(path)), options_(options), socket_(make_socket()) {
     const sockaddr_un address = address_of(path_);
     const bool is_bound = ::bind(socket_.number(), generic(address), sizeof address) == 0;
     check<ConfigError>(is_bound,
@@ -171,34 +87,28 @@ class UnixListener final : public Listener {
 
   void wait(std::span<Interest> interests, bool accepting, Nanoseconds timeout) override {
     std::vector<pollfd> descriptors = {
-        {.fd = wake_.number(), .events = POLLIN, .revents = 0},
+        {.fd = wake_.descriptor(), .events = POLLIN, .revents = 0},
         {.fd = accepting ? socket_.number() : -1, .events = POLLIN, .revents = 0}};
     for (const Interest& interest : interests) {
       descriptors.push_back(static_cast<UnixConnection*>(interest.connection)
                                 ->entry(interest.readable, interest.writable));
     }
     poll_all(descriptors, timeout);
-    std::uint64_t count = 0;
-    if (descriptors[0].revents != 0 && ::read(wake_.number(), &count, sizeof count) < 0) {
-      check<IoError>(errno == EAGAIN || errno == EINTR, "store: reading an eventfd failed: {}",
-                     reason_of(errno));
+    if (descriptors[0].revents != 0) {
+      wake_.take();
     }
     for (std::size_t i = 0; i < interests.size(); ++i) {
       interests[i].ready = descriptors[i + 2].revents != 0;
     }
   }
 
-  void wake() override {
-    const std::uint64_t one = 1;
-    // Only a full counter refuses, and then the wait ends anyway.
-    [[maybe_unused]] const ssize_t ignored = ::write(wake_.number(), &one, sizeof one);
-  }
+  void wake() override { wake_.wake(); }
 
  private:
   std::filesystem::path path_;
   UnixOptions options_;
   Descriptor socket_;
-  Descriptor wake_;
+  WakeUp wake_;
 };
 
 void check_folder(const std::filesystem::path& folder) {

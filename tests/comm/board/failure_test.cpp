@@ -54,6 +54,34 @@ TEST_SUITE("comm/board/failure") {
                          doctest::Contains("rank 0 failed: rank 1 died"), PeerError);
   }
 
+  TEST_CASE("who saw the end of a rank tells the others, on both boards") {
+    const auto segment = segment_for(3);
+    const Links links = connect_shm(segment, 0, false);
+    segment->report_end(2, "it was ended by signal 9");
+    segment->report_end(1, "later");
+    for (Link* link : {links.training.get(), links.control.get()}) {
+      CHECK_THROWS_WITH_AS(link->check_failure(),
+                           doctest::Contains("rank 2 failed: it was ended by signal 9"), PeerError);
+    }
+  }
+
+  TEST_CASE("a failure that the rank reported itself stays, one that it began to report counts") {
+    const auto segment = segment_for(2);
+    const Links links = connect_shm(segment, 0, false);
+    {
+      const Links failing = connect_shm(segment, 1, false);
+      failing.training->report_failure("no more tokens");
+    }
+    Failure& unfinished = segment->control().failure(1);
+    unfinished.is_taken = true;
+    std::memcpy(unfinished.text.data(), "half of", 7);
+    segment->report_end(1, "it ended with exit code 1");
+    CHECK_THROWS_WITH_AS(links.training->check_failure(),
+                         doctest::Contains("rank 1 failed: no more tokens"), PeerError);
+    CHECK_THROWS_WITH_AS(links.control->check_failure(),
+                         doctest::Contains("rank 1 failed: half of"), PeerError);
+  }
+
   TEST_CASE("a text that is too long is cut") {
     const auto segment = segment_for(1);
     const Links links = connect_shm(segment, 0, false);
