@@ -58,6 +58,9 @@ FlightSnapshot read_flight_ring(int descriptor, std::string_view name) {
   FlightSnapshot ring;
   ring.header = flight::read_header(descriptor, name);
   const std::uint32_t capacity = ring.header.capacity;
+  std::vector<std::byte> names(ring.header.names_nbytes);
+  flight::read_at(descriptor, name, flight::nbytes_of_records(capacity), names);
+  ring.names = flight::parse_names(name, names);
   const SlotReader reader(descriptor, name);
   const std::uint64_t oldest =
       ring.header.num_written - std::min<std::uint64_t>(ring.header.num_written, capacity);
