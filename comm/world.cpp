@@ -15,8 +15,8 @@ namespace {
 
 // Of a ring that nobody keeps after the process: the last operations are enough for its own errors,
 // and limits on the size of files count its memory.
-constexpr std::uint32_t kOwnFlightCapacity = 128;
-constexpr std::uint32_t kOwnFlightNames = 16 << 10;
+constexpr std::uint32_t kOwnFlightCapacity = 64;
+constexpr std::uint32_t kOwnFlightNames = 8 << 10;
 
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));

@@ -91,6 +91,10 @@ struct EvalConfig {
   double sample_temperature = 0.8;
 };
 
+struct CommConfig {
+  std::int64_t timeout = 600;
+};
+
 struct LogConfig {
   std::int64_t every = 10;
 };
@@ -115,6 +119,7 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvalConfig eval;
+  CommConfig comm;
   LogConfig log;
   // In the order of the file: a later rule wins.
   std::vector<RuleConfig> rules;

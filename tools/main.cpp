@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <fmt/format.h>
 #include <new>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/error.h"
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
@@ -32,14 +34,16 @@ constexpr const char* kFooter = R"(Examples:
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
 130 and 143 stopped by SIGINT and SIGTERM.)";
 
-// On one line, without what would steer a terminal, and no longer than anybody reads.
-int report(std::string_view text, int exit_code) {
+// On one line, without what would steer a terminal, and no longer than anybody reads. What several
+// ranks do has a line for each.
+enum class Lines : std::uint8_t { One, Several };
+int report(std::string_view text, int exit_code, Lines lines = Lines::One) {
   constexpr std::size_t kLongest = 4000;
   std::string line;
   for (const char letter : text.substr(0, kLongest)) {
     const auto code = static_cast<unsigned char>(letter);
     if (letter == '\n') {
-      line += ' ';
+      line += lines == Lines::One ? ' ' : '\n';
     } else if (code < 0x20 || code == 0x7f) {
       line += fmt::format("\\x{:02x}", code);
     } else {
@@ -99,9 +103,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   const std::vector<Command> commands{
-      add_data_command(app),  add_model_command(app),    add_train_command(app),
-      add_eval_command(app),  add_generate_command(app), add_config_command(app),
-      add_bench_command(app), add_version_command(app),
+      add_data_command(app),   add_model_command(app),    add_train_command(app),
+      add_eval_command(app),   add_generate_command(app), add_config_command(app),
+      add_flight_command(app), add_bench_command(app),    add_version_command(app),
   };
   try {
     app.parse(argc, argv);
@@ -136,6 +140,8 @@ int main(int argc, char** argv) {
                     "(fsdptrain model says what a step takes)",
                     error.what()),
         static_cast<int>(tools::ExitCode::Failed));
+  } catch (const comm::TimeoutError& error) {
+    return tools::report(error.what(), tools::exit_code_of(error), tools::Lines::Several);
   } catch (const std::bad_alloc&) {
     return tools::report(
         "the system has no more memory: lower train.micro_batch, train.seq_len or "

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/flight/groups.h"
+#include "comm/flight/table.h"
 #include "comm/flight/text.h"
 #include "comm/ranks.h"
 
@@ -100,11 +101,7 @@ class Report {
 
  private:
   double age(int rank, Nanoseconds time) const {
-    const FlightHeader& header = all_.ranks.at(rank).ring->header;
-    // In floating point: damaged times must not overflow.
-    const auto ns = [](Nanoseconds t) { return static_cast<double>(t.count()); };
-    const double date = ns(time) - ns(header.start_clock) + ns(header.start_date);
-    return std::max(0.0, (ns(now_) - date) / 1e9);
+    return age_of(all_.ranks.at(rank).ring->header, time, now_);
   }
 
   bool has_ring(int rank) const { return all_.ranks.contains(rank); }
