@@ -12,6 +12,8 @@
 // what runs once they are parsed; main.cpp and data_command.cpp list them.
 namespace fsdptrain::tools {
 
+struct LaunchWords;
+
 struct Command {
   CLI::App* app;
   // Returns the exit code (exit_code.h); errors are exceptions.
@@ -24,6 +26,8 @@ Command add_data_command(CLI::App& app);
 Command add_eval_command(CLI::App& app);
 Command add_flight_command(CLI::App& app);
 Command add_generate_command(CLI::App& app);
+// The words of the command line that the parser does not get; they outlive the command.
+Command add_launch_command(CLI::App& app, const LaunchWords& words);
 Command add_model_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
