@@ -18,6 +18,7 @@
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/launch/exec_stage.h"
+#include "tools/launch/keeper.h"
 #include "tools/launch/words.h"
 #include "tools/standard_output.h"
 
@@ -156,6 +157,9 @@ int main(int argc, char** argv) {
     // Before anything that takes time, and before signals are ignored: it becomes another program.
     if (argc > 1 && argv[1] == tools::kExecStage) {
       return tools::run_exec_stage({argv + 2, argv + argc});
+    }
+    if (argc > 1 && argv[1] == tools::kKeeper) {
+      return tools::run_keeper({argv + 2, argv + argc});
     }
     return tools::run(argc, argv);
   } catch (const OutOfMemoryError& error) {

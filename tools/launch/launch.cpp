@@ -195,6 +195,8 @@ class Job {
   }
 
   void look() {
+    // Their numbers may be given to others.
+    ranks_.has_left_overs();
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       if (!supervisor_.is_running(rank)) {
         continue;
@@ -261,16 +263,24 @@ class Job {
         clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
     bool is_over = false;
     while (!is_over && clock_.now() < end && ranks_.has_left_overs()) {
-      wait(kBetweenLeftOvers);
-      for (const int signal : signals_.take()) {
-        is_over = is_over || signal == SIGINT;
-      }
-      for (int rank = 0; rank < ranks_.size(); ++rank) {
-        take_output(ranks_.rank(rank));
-      }
-      console_.flush();
+      pass_output(kBetweenLeftOvers);
+      const std::vector<int> signals = signals_.take();
+      is_over = std::ranges::find(signals, SIGINT) != signals.end();
     }
     ranks_.send_left_overs(SIGKILL);
+    // They end at once; the system gives them to this process.
+    const Nanoseconds patience = clock_.now() + 1s;
+    while (ranks_.has_left_overs() && clock_.now() < patience) {
+      pass_output(kBetweenLeftOvers);
+    }
+  }
+
+  void pass_output(Nanoseconds timeout) {
+    wait(timeout);
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      take_output(ranks_.rank(rank));
+    }
+    console_.flush();
   }
 
   // Says once for each what cannot be written.

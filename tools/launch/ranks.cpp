@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@
 
 namespace fsdptrain::tools {
 namespace {
+
+constexpr int kReapMilliseconds = 1000;
 
 // No rank can have more than the machine; pages cost memory when they are first written.
 std::uint64_t arena_bytes() {
@@ -43,10 +46,13 @@ int free_port() {
 
 }  // namespace
 
+LaunchedRanks::LaunchedRanks(int master_port, Console& console)
+    : console_(console), processors_(usable_processors()), master_port_(master_port) {}
+
+// Delegates, so that the destructor ends what was started where a later rank cannot be.
 LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
-    : console_(console),
-      processors_(usable_processors()),
-      master_port_(options.launch.master_port > 0 ? options.launch.master_port : free_port()) {
+    : LaunchedRanks(options.launch.master_port > 0 ? options.launch.master_port : free_port(),
+                    console) {
   const int num_ranks = options.launch.num_ranks;
   const comm::store::Secret token = comm::store::Secret::random();
   const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes()}));
@@ -62,22 +68,19 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
                                             .token = token,
                                             .world_size = num_ranks,
                                             .reports_ends = false});
-  try {
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      start(options, rank, segment.number(), std::move(pairs[static_cast<std::size_t>(rank)]));
-    }
-  } catch (...) {
-    for (int rank = 0; rank < size(); ++rank) {
-      send(rank, SIGKILL);
-    }
-    throw;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    start(options, rank, segment.number(), std::move(pairs[static_cast<std::size_t>(rank)]));
   }
 }
 
 LaunchedRanks::~LaunchedRanks() {
   for (const auto& rank : ranks_) {
-    if (!rank->has_ended && rank->process.id > 0) {
-      ::kill(-rank->process.id, SIGKILL);
+    send(rank->number, SIGKILL);
+  }
+  for (const auto& rank : ranks_) {
+    // One that waits in the system for a device may never end.
+    pollfd ended{.fd = rank->process.end.number(), .events = POLLIN, .revents = 0};
+    if (!rank->has_ended && ::poll(&ended, 1, kReapMilliseconds) > 0) {
       ::waitpid(rank->process.id, nullptr, 0);
     }
   }
@@ -137,6 +140,7 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
                             .output = output.number(),
                             .error = error.number(),
                             .cores = cores});
+  keeper_.add(started->process.id);
   ranks_.push_back(std::move(started));
 }
 
@@ -193,19 +197,27 @@ void LaunchedRanks::send(int rank, int signal) {
   }
 }
 
-bool LaunchedRanks::has_left_overs() const {
+bool LaunchedRanks::has_left_overs() {
   bool is_any_left = false;
   for (const auto& rank : ranks_) {
-    while (rank->has_ended && ::waitpid(-rank->process.id, nullptr, WNOHANG) > 0) {
+    const pid_t group = rank->process.id;
+    if (!rank->has_ended || !rank->has_group) {
+      continue;
     }
-    is_any_left = is_any_left || (rank->has_ended && ::kill(-rank->process.id, 0) == 0);
+    while (::waitpid(-group, nullptr, WNOHANG) > 0) {
+    }
+    rank->has_group = ::kill(-group, 0) == 0;
+    if (!rank->has_group) {
+      keeper_.remove(group);
+    }
+    is_any_left = is_any_left || rank->has_group;
   }
   return is_any_left;
 }
 
 void LaunchedRanks::send_left_overs(int signal) const {
   for (const auto& rank : ranks_) {
-    if (rank->has_ended) {
+    if (rank->has_ended && rank->has_group) {
       ::kill(-rank->process.id, signal);
     }
   }

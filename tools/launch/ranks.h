@@ -10,6 +10,7 @@
 #include "comm/shm/segment.h"
 #include "comm/store/server_loop.h"
 #include "comm/store/socket_pairs.h"
+#include "tools/launch/keeper.h"
 #include "tools/launch/options.h"
 #include "tools/launch/rank_output.h"
 #include "tools/launch/spawn.h"
@@ -26,6 +27,8 @@ struct LaunchedRank {
   std::optional<RankStream> output = std::nullopt;
   std::optional<RankStream> error = std::nullopt;
   bool has_ended = false;
+  // Its process group may have members.
+  bool has_group = true;
 };
 
 // The processes of a job on this host, and what they have in common: shared memory, a store, their
@@ -61,18 +64,20 @@ class LaunchedRanks {
   void send(int rank, int signal);
   // What is left of the ranks' process groups when the ranks have ended. Those that have ended are
   // waited for.
-  bool has_left_overs() const;
+  bool has_left_overs();
   void send_left_overs(int signal) const;
 
  private:
+  LaunchedRanks(int master_port, Console& console);
   void start(const Options& options, int rank, int segment, comm::store::SocketPair pair);
 
   Console& console_;
+  Keeper keeper_;
   std::unique_ptr<comm::Segment> segment_;
   std::vector<std::unique_ptr<LaunchedRank>> ranks_;
   std::optional<comm::store::ServerThread> store_;
   std::vector<int> processors_;
-  int master_port_ = 0;
+  int master_port_;
 };
 
 }  // namespace fsdptrain::tools

@@ -5,7 +5,6 @@
 #include <csignal>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -21,55 +20,50 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-// What posix_spawn() does in the child, in this order.
-class Actions {
- public:
-  Actions() {
-    posix_spawn_file_actions_init(&files_);
-    posix_spawnattr_init(&attributes_);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-  }
-  Actions(const Actions&) = delete;
-  Actions& operator=(const Actions&) = delete;
-  ~Actions() {
-    posix_spawn_file_actions_destroy(&files_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-
-  void read_nothing() {
-    posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  }
-  void put(int descriptor, int number) {
-    posix_spawn_file_actions_adddup2(&files_, descriptor, number);
-  }
-  // A descriptor that is put into its own place stays open.
-  void keep(int descriptor) { put(descriptor, descriptor); }
-
-  int run(pid_t& id, std::vector<std::string> arguments, const Environment& environment) const {
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) {
-      argv.push_back(argument.data());
-    }
-    argv.push_back(nullptr);
-    std::vector<std::string> entries;
-    for (const auto& [name, value] : environment) {
-      entries.push_back(fmt::format("{}={}", name, value));
-    }
-    std::vector<char*> envp;
-    for (std::string& entry : entries) {
-      envp.push_back(entry.data());
-    }
-    envp.push_back(nullptr);
-    return ::posix_spawn(&id, "/proc/self/exe", &files_, &attributes_, argv.data(), envp.data());
-  }
-
- private:
-  posix_spawn_file_actions_t files_{};
-  posix_spawnattr_t attributes_{};
-};
-
 }  // namespace
+
+SpawnActions::SpawnActions() {
+  posix_spawn_file_actions_init(&files_);
+  posix_spawnattr_init(&attributes_);
+  posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes_, 0);
+  posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+}
+
+SpawnActions::~SpawnActions() {
+  posix_spawn_file_actions_destroy(&files_);
+  posix_spawnattr_destroy(&attributes_);
+}
+
+void SpawnActions::put(int descriptor, int number) {
+  // One that is put into its own place stays open, too.
+  posix_spawn_file_actions_adddup2(&files_, descriptor, number);
+}
+
+pid_t SpawnActions::run(std::vector<std::string> arguments, const Environment& environment) const {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  argv.push_back(nullptr);
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : environment) {
+    entries.push_back(fmt::format("{}={}", name, value));
+  }
+  std::vector<char*> envp;
+  for (std::string& entry : entries) {
+    envp.push_back(entry.data());
+  }
+  envp.push_back(nullptr);
+  pid_t id = 0;
+  const int error =
+      ::posix_spawn(&id, "/proc/self/exe", &files_, &attributes_, argv.data(), envp.data());
+  check<IoError>(error == 0,
+                 "launch: the system starts no more processes: {}; raise the limit (ulimit -u), or "
+                 "start fewer ranks",
+                 reason_of(error));
+  return id;
+}
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
@@ -81,8 +75,7 @@ Pipe make_pipe() {
 
 StartedProcess spawn(const SpawnRequest& request) {
   Pipe failure = make_pipe();
-  Actions actions;
-  actions.read_nothing();
+  SpawnActions actions;
   actions.put(request.output, STDOUT_FILENO);
   actions.put(request.error, STDERR_FILENO);
   for (const int descriptor : request.inherited) {
@@ -94,11 +87,7 @@ StartedProcess spawn(const SpawnRequest& request) {
                         .cores = request.cores,
                         .program = request.program};
   StartedProcess started{.failure = std::move(failure.read)};
-  const int error = actions.run(started.id, exec_stage_arguments(stage), request.environment);
-  check<IoError>(error == 0,
-                 "launch: the system starts no more processes: {}; raise the limit (ulimit -u), or "
-                 "start fewer ranks",
-                 reason_of(error));
+  started.id = actions.run(exec_stage_arguments(stage), request.environment);
   started.end = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, started.id, 0)));
   if (!started.end.is_open()) {
     const int reason = errno;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <spawn.h>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -8,6 +9,26 @@
 #include "tools/launch/worker_environment.h"
 
 namespace fsdptrain::tools {
+
+// What posix_spawn() does on its way into this program, started again: in a new process group, with
+// nothing on standard input. Descriptors that are closed on exec stay so unless they are put.
+class SpawnActions {
+ public:
+  SpawnActions();
+  SpawnActions(const SpawnActions&) = delete;
+  SpawnActions& operator=(const SpawnActions&) = delete;
+  ~SpawnActions();
+
+  void put(int descriptor, int number);
+  // Under its own number.
+  void keep(int descriptor) { put(descriptor, descriptor); }
+  // `arguments` begin with the program's name. IoError where the system has no more processes.
+  pid_t run(std::vector<std::string> arguments, const Environment& environment) const;
+
+ private:
+  posix_spawn_file_actions_t files_{};
+  posix_spawnattr_t attributes_{};
+};
 
 struct SpawnRequest {
   // A path, or a name that is looked up in PATH, then the arguments.
@@ -30,9 +51,8 @@ struct StartedProcess {
   Descriptor failure = {};
 };
 
-// Starts the program through the exec stage, in a process group of its own, with nothing to read on
-// standard input. With the thread that calls, it ends. IoError where the system has no more
-// processes or descriptors.
+// Starts the program through the exec stage. With the thread that calls, it ends. IoError where the
+// system has no more processes or descriptors.
 StartedProcess spawn(const SpawnRequest& request);
 
 // Both ends are closed in programs that this process starts. IoError.
