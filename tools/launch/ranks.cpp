@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,21 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr int kReapMilliseconds = 1000;
+
+// Raises the limit where it may be raised. Ranks inherit it.
+void make_room_for_files(int num_ranks) {
+  constexpr int kOfRank = 6;
+  constexpr int kOfLauncher = 64;
+  const auto needed = static_cast<rlim_t>(kOfRank * num_ranks + kOfLauncher);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
+    return;
+  }
+  const rlim_t before = std::exchange(limit.rlim_cur, needed);
+  check<IoError>(limit.rlim_max >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0,
+                 "launch: {} ranks need {} open files, and the limit is {}; raise it (ulimit -n)",
+                 num_ranks, needed, before);
+}
 
 // No rank can have more than the machine; pages cost memory when they are first written.
 std::uint64_t arena_bytes() {
@@ -54,6 +70,7 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
     : LaunchedRanks(options.launch.master_port > 0 ? options.launch.master_port : free_port(),
                     console) {
   const int num_ranks = options.launch.num_ranks;
+  make_room_for_files(num_ranks);
   const comm::store::Secret token = comm::store::Secret::random();
   const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes()}));
   segment_ = std::make_unique<comm::Segment>(segment.number());
