@@ -37,6 +37,7 @@ Command add_bench_comm_command(CLI::App& app);
 Command add_bench_comm_rank_command(CLI::App& app);
 Command add_bench_data_command(CLI::App& app);
 Command add_bench_gemm_command(CLI::App& app);
+Command add_bench_launch_command(CLI::App& app);
 Command add_bench_memory_command(CLI::App& app);
 Command add_bench_ops_command(CLI::App& app);
 Command add_bench_step_command(CLI::App& app);

@@ -40,10 +40,13 @@ void make_room_for_files(int num_ranks) {
                  num_ranks, needed, before);
 }
 
-// No rank can have more than the machine; pages cost memory when they are first written.
-std::uint64_t arena_bytes() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+// Of each rank, and all together within what a process can map. No rank can have more than the
+// machine; pages cost memory when they are first written.
+std::uint64_t arena_bytes(int num_ranks) {
+  constexpr std::uint64_t kMostOfAll = std::uint64_t{1} << 45;
+  const std::uint64_t of_machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                   static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return std::min(of_machine, kMostOfAll / static_cast<std::uint64_t>(num_ranks));
 }
 
 // For programs that open a port there. It is free now; nothing can keep it so.
@@ -72,7 +75,7 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
   const int num_ranks = options.launch.num_ranks;
   make_room_for_files(num_ranks);
   const comm::store::Secret token = comm::store::Secret::random();
-  const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes()}));
+  const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes(num_ranks)}));
   segment_ = std::make_unique<comm::Segment>(segment.number());
   std::vector<comm::store::SocketPair> pairs;
   std::vector<Descriptor> servers;
