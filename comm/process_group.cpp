@@ -106,6 +106,11 @@ std::string ProcessGroup::note_of(const Operation& operation, SourceLocation whe
     return fmt::format("members {}", fmt::join(members_->ranks, ","));
   }
   std::vector<std::string> notes;
+  if (options_.names != nullptr) {
+    if (const std::string_view name = options_.names->find(operation.tag); !name.empty()) {
+      notes.push_back(fmt::format("for {}", name));
+    }
+  }
   if (options_.checks) {
     notes.push_back(fmt::format("called at {}", to_string(where)));
   }

@@ -8,6 +8,7 @@
 
 #include "comm/carrier.h"
 #include "comm/link/link.h"
+#include "comm/tag_names.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
@@ -39,6 +40,8 @@ class ProcessGroup {
     bool checks = false;
     // How many of this name and these ranks there were before.
     std::uint64_t generation = 0;
+    // For errors; outlives the group. Null: tags are numbers.
+    const TagNames* names = nullptr;
   };
 
   // By World only: `members` have agreed on name and ranks.

@@ -15,7 +15,8 @@ namespace {
 
 // Of a ring that nobody keeps after the process: the last operations are enough for its own errors,
 // and limits on the size of files count its memory.
-constexpr std::uint32_t kOwnFlightCapacity = 128;
+constexpr std::uint32_t kOwnFlightCapacity = 64;
+constexpr std::uint32_t kOwnFlightNames = 8 << 10;
 
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
@@ -39,7 +40,7 @@ World::World(Links links, Options options, std::optional<FlightMemory> flight)
       ring_(flight ? std::move(*flight)
                    : FlightMemory::create(
                          {.rank = links.training->rank(), .world_size = links.training->size()},
-                         {.capacity = kOwnFlightCapacity}),
+                         {.capacity = kOwnFlightCapacity, .names_capacity = kOwnFlightNames}),
             links.training->clock()),
       // On CUDA it carries no operation of training.
       channel_(std::move(links.training),
@@ -72,10 +73,12 @@ Carrier& World::carrier() {
 std::unique_ptr<ProcessGroup> World::make_group(Carrier& carrier, Members members, std::string name,
                                                 Nanoseconds timeout, bool checks) {
   const std::uint64_t generation = num_made_[group_hash(name, members.ranks, 0)]++;
-  return std::make_unique<ProcessGroup>(
-      carrier, std::move(members),
-      ProcessGroup::Options{
-          .name = std::move(name), .timeout = timeout, .checks = checks, .generation = generation});
+  return std::make_unique<ProcessGroup>(carrier, std::move(members),
+                                        ProcessGroup::Options{.name = std::move(name),
+                                                              .timeout = timeout,
+                                                              .checks = checks,
+                                                              .generation = generation,
+                                                              .names = &names_});
 }
 
 std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::string name) {
@@ -118,6 +121,11 @@ std::vector<std::string> World::exchange(std::string_view text) {
     rest.remove_prefix(static_cast<std::size_t>(counts[i]));
   }
   return texts;
+}
+
+void World::name_group(std::uint32_t root, std::uint32_t group, const std::string& name) {
+  names_.set(root, group, name);
+  ring_.name_group(root, group, name);
 }
 
 void World::finish() {

@@ -75,6 +75,10 @@ class World {
   // other hosts, for no device. On the CPU it does nothing: each operation is compared by itself.
   void check_order();
 
+  // What errors, and readers of the flight ring, call a group of parameters in tags: its layer. By
+  // the issuing thread, alike on all ranks.
+  void name_group(std::uint32_t root, std::uint32_t group, const std::string& name);
+
   // What this rank noted of its operations.
   const FlightRing& flight_ring() const { return ring_; }
   // How long this rank's host has waited for each rank of the world, in training's collectives. On
@@ -95,6 +99,7 @@ class World {
                                            Nanoseconds timeout, bool checks);
 
   Options options_;
+  TagNames names_;
   FlightRing ring_;
   OrderLog order_;
   // Groups made so far, by name and ranks.

@@ -278,6 +278,27 @@ Examples:
           }};
 }
 
+Command add_bench_launch_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "launch", "Time start and end of ranks that do nothing beside bare processes");
+  command->footer(
+      R"(The ranks are processes of `true`, started by fsdptrain launch, and, in turns with them, by
+this program alone. "overhead" is what the launcher adds: its own start, pipes, shared memory, a store.
+
+Examples:
+  fsdptrain bench launch
+  fsdptrain bench launch --ranks 64 --json)");
+  const auto arguments = add_arguments(*command, "--rounds", 15);
+  const auto num_ranks = std::make_shared<int>(4);
+  command->add_option("--ranks", *num_ranks, "processes")
+      ->check(whole_number(1, 256))
+      ->capture_default_str();
+  return {command, [arguments, num_ranks] {
+            return run_bench(*arguments,
+                             [&] { return bench_launch(*num_ranks, arguments->rounds); });
+          }};
+}
+
 Command add_bench_command(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("bench", "Measure speed against the roofs of this machine");
@@ -294,7 +315,7 @@ Examples:
       add_bench_step_command(*command),      add_bench_gemm_command(*command),
       add_bench_data_command(*command),      add_bench_memory_command(*command),
       add_bench_ops_command(*command),       add_bench_comm_command(*command),
-      add_bench_comm_rank_command(*command),
+      add_bench_comm_rank_command(*command), add_bench_launch_command(*command),
   };
   return {command, [commands] { return run_parsed(commands); }};
 }

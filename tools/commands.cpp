@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <system_error>
 
+#include "comm/init/environment.h"
 #include "runtime/base/error.h"
 #include "tools/config_fields.h"
 
@@ -46,6 +47,13 @@ void add_threads(CLI::App& app, int& threads) {
       ->check(whole_number(static_cast<std::uint64_t>(field.allowed.min),
                            static_cast<std::uint64_t>(field.allowed.max)))
       ->capture_default_str();
+}
+
+void refuse_ranks(std::string_view command) {
+  const comm::Membership membership = comm::read_environment(comm::environment_variable);
+  check<ConfigError>(membership.size == 1,
+                     "{}: runs on one rank, but this process is {}: start it without the launcher",
+                     command, comm::to_string(membership));
 }
 
 int run_parsed(const std::vector<Command>& commands) {

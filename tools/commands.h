@@ -5,11 +5,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // The subcommands of fsdptrain, one file each. A file declares its arguments on `app` and returns
 // what runs once they are parsed; main.cpp and data_command.cpp list them.
 namespace fsdptrain::tools {
+
+struct LaunchWords;
 
 struct Command {
   CLI::App* app;
@@ -21,7 +24,10 @@ Command add_bench_command(CLI::App& app);
 Command add_config_command(CLI::App& app);
 Command add_data_command(CLI::App& app);
 Command add_eval_command(CLI::App& app);
+Command add_flight_command(CLI::App& app);
 Command add_generate_command(CLI::App& app);
+// The words of the command line that the parser does not get; they outlive the command.
+Command add_launch_command(CLI::App& app, const LaunchWords& words);
 Command add_model_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
@@ -31,6 +37,7 @@ Command add_bench_comm_command(CLI::App& app);
 Command add_bench_comm_rank_command(CLI::App& app);
 Command add_bench_data_command(CLI::App& app);
 Command add_bench_gemm_command(CLI::App& app);
+Command add_bench_launch_command(CLI::App& app);
 Command add_bench_memory_command(CLI::App& app);
 Command add_bench_ops_command(CLI::App& app);
 Command add_bench_step_command(CLI::App& app);
@@ -47,6 +54,9 @@ int run_parsed(const std::vector<Command>& commands);
 CLI::Validator whole_number(std::uint64_t min, std::uint64_t max);
 CLI::Validator decimal_number(double min, double max);
 CLI::Validator not_empty();
+
+// ConfigError in a process that is one of several ranks: `command` runs by itself.
+void refuse_ranks(std::string_view command);
 
 // Declares --threads, with the values and the meaning of the key run.threads.
 void add_threads(CLI::App& app, int& threads);

@@ -91,6 +91,10 @@ struct EvalConfig {
   double sample_temperature = 0.8;
 };
 
+struct CommConfig {
+  std::int64_t timeout = 600;
+};
+
 struct LogConfig {
   std::int64_t every = 10;
 };
@@ -119,6 +123,7 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvalConfig eval;
+  CommConfig comm;
   LogConfig log;
   CommConfig comm;
   // In the order of the file: a later rule wins.

@@ -77,7 +77,7 @@ std::vector<Field> make_fields() {
   return {
       {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights; new or empty, or see train --overwrite", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
-      {"run", "threads", "compute threads; 0: one per processor that the process may use", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
+      {"run", "threads", "compute threads of a process; 0: one per processor that it may use, shared evenly with the other ranks of the host", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
       {"run", "device", "where the model and its training are; cuda: rank r of this process on the r-th GPU, in a program that was built for it; eval and generate always run on the CPU", [](Config& c) -> Slot { return &c.run.device; }, one_of(kDevices)},
 
       {"model", "name", "model family, or a member of it with fixed sizes", [](Config& c) -> Slot { return &c.model.name; }, one_of(models)},
@@ -139,6 +139,8 @@ std::vector<Field> make_fields() {
       {"eval", "prompts", "texts that the model continues at each validation, into samples.jsonl; byte tokens only", [](Config& c) -> Slot { return &c.eval.prompts; }, not_empty()},
       {"eval", "sample_tokens", "tokens to add to each prompt", [](Config& c) -> Slot { return &c.eval.sample_tokens; }, between(1, 1048576)},
       {"eval", "sample_temperature", "1: the own distribution of the model; 0: always the likeliest token", [](Config& c) -> Slot { return &c.eval.sample_temperature; }, between(0, 100)},
+
+      {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes for its samples at a validation, and for writing weights, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
 

@@ -16,7 +16,10 @@ Command add_data_command(CLI::App& app) {
       add_data_inspect_command(*command),
       add_data_baseline_command(*command),
   };
-  return {command, [commands] { return run_parsed(commands); }};
+  return {command, [commands] {
+            refuse_ranks("data");
+            return run_parsed(commands);
+          }};
 }
 
 }  // namespace fsdptrain::tools

@@ -139,7 +139,10 @@ Examples:
       ->type_name("N");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
   add_threads(*command, arguments->threads);
-  return {command, [arguments] { return evaluate_weights(*arguments); }};
+  return {command, [arguments] {
+            refuse_ranks("eval");
+            return evaluate_weights(*arguments);
+          }};
 }
 
 }  // namespace fsdptrain::tools

@@ -9,6 +9,8 @@ enum class ExitCode : int {
   Done = 0,
   Failed = 1,   // at run time: disk full, out of memory, a fault of the program
   Refused = 2,  // command line, configuration or input: the user must change something
+  // The work is not done, but nothing of it is lost: come again.
+  Saved = 75,
   // Stopped by signal n: 128 + n, so 130 for SIGINT and 143 for SIGTERM.
   Signalled = 128,
 };

@@ -172,7 +172,10 @@ Examples:
       ->check(not_empty())
       ->type_name("FILE");
   add_threads(*command, arguments->threads);
-  return {command, [arguments] { return generate(*arguments); }};
+  return {command, [arguments] {
+            refuse_ranks("generate");
+            return generate(*arguments);
+          }};
 }
 
 }  // namespace fsdptrain::tools

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <fmt/format.h>
 #include <new>
@@ -9,12 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/error.h"
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
 #include "tools/build_info.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/launch/exec_stage.h"
+#include "tools/launch/keeper.h"
+#include "tools/launch/words.h"
 #include "tools/standard_output.h"
 
 namespace fsdptrain::tools {
@@ -27,19 +32,22 @@ constexpr const char* kFooter = R"(Examples:
   fsdptrain eval --run runs/llama-10m-bytes
   fsdptrain generate --run runs/llama-10m-bytes --prompt "In the beginning"
   fsdptrain config --set train.steps=100 > run.toml
+  fsdptrain launch --nproc-per-node 2 -- train --config run.toml
   fsdptrain bench step
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong command line, configuration or input,
-130 and 143 stopped by SIGINT and SIGTERM.)";
+130 and 143 stopped by SIGINT and SIGTERM; of launch 75, too: saved, start again.)";
 
-// On one line, without what would steer a terminal, and no longer than anybody reads.
-int report(std::string_view text, int exit_code) {
+// On one line, without what would steer a terminal, and no longer than anybody reads. What several
+// ranks do has a line for each.
+enum class Lines : std::uint8_t { One, Several };
+int report(std::string_view text, int exit_code, Lines lines = Lines::One) {
   constexpr std::size_t kLongest = 4000;
   std::string line;
   for (const char letter : text.substr(0, kLongest)) {
     const auto code = static_cast<unsigned char>(letter);
     if (letter == '\n') {
-      line += ' ';
+      line += lines == Lines::One ? ' ' : '\n';
     } else if (code < 0x20 || code == 0x7f) {
       line += fmt::format("\\x{:02x}", code);
     } else {
@@ -89,6 +97,17 @@ std::string complaint_of(const CLI::App& app, const CLI::ParseError& error) {
                      is_near ? fmt::format(" (did you mean {}?)", nearest) : "", choices);
 }
 
+// What follows the program's name, but that of `launch` up to its program.
+std::vector<std::string> take_launch_words(const CLI::App& app, std::vector<std::string> words,
+                                           LaunchWords& launch) {
+  if (!words.empty() && words.front() == "launch") {
+    launch = split_launch_words(*app.get_subcommand("launch"), {words.begin() + 1, words.end()});
+    words.resize(1);
+    words.insert(words.end(), launch.options.begin(), launch.options.end());
+  }
+  return words;
+}
+
 int run(int argc, char** argv) {
   // A file beyond `ulimit -f` is then an error of the write, which has a text and cleans up.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -98,13 +117,19 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
+  LaunchWords launch_words;
   const std::vector<Command> commands{
-      add_data_command(app),  add_model_command(app),    add_train_command(app),
-      add_eval_command(app),  add_generate_command(app), add_config_command(app),
-      add_bench_command(app), add_version_command(app),
+      add_data_command(app),    add_model_command(app),
+      add_train_command(app),   add_launch_command(app, launch_words),
+      add_eval_command(app),    add_generate_command(app),
+      add_config_command(app),  add_flight_command(app),
+      add_bench_command(app),   add_version_command(app),
   };
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = take_launch_words(app, {argv + 1, argv + argc}, launch_words);
+    // The parser takes them from the back.
+    std::ranges::reverse(words);
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
       std::ostringstream text;  // of --help or --version
@@ -129,6 +154,13 @@ int main(int argc, char** argv) {
   using namespace fsdptrain;  // NOLINT(google-build-using-namespace): the body of main only.
   tools::occupy_standard_streams();
   try {
+    // Before anything that takes time, and before signals are ignored: it becomes another program.
+    if (argc > 1 && argv[1] == tools::kExecStage) {
+      return tools::run_exec_stage({argv + 2, argv + argc});
+    }
+    if (argc > 1 && argv[1] == tools::kKeeper) {
+      return tools::run_keeper({argv + 2, argv + argc});
+    }
     return tools::run(argc, argv);
   } catch (const OutOfMemoryError& error) {
     return tools::report(
@@ -136,6 +168,8 @@ int main(int argc, char** argv) {
                     "(fsdptrain model says what a step takes)",
                     error.what()),
         static_cast<int>(tools::ExitCode::Failed));
+  } catch (const comm::TimeoutError& error) {
+    return tools::report(error.what(), tools::exit_code_of(error), tools::Lines::Several);
   } catch (const std::bad_alloc&) {
     return tools::report(
         "the system has no more memory: lower train.micro_batch, train.seq_len or "

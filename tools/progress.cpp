@@ -1,10 +1,14 @@
 #include "tools/progress.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <string_view>
 #include <sys/ioctl.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -21,6 +25,16 @@ std::size_t columns_of_terminal() {
 }
 
 }  // namespace
+
+std::optional<std::size_t> parse_columns(const char* text) {
+  constexpr std::size_t kMostColumns = 10'000;
+  const std::string_view digits = text == nullptr ? "" : text;
+  std::size_t columns = 0;
+  const auto [rest, error] = std::from_chars(digits.begin(), digits.end(), columns);
+  const bool is_number = error == std::errc() && rest == digits.end();
+  return is_number && columns >= 1 && columns <= kMostColumns ? std::optional(columns)
+                                                              : std::nullopt;
+}
 
 std::string fit_line(const std::string& line, double share, std::size_t columns) {
   // A line that fills the last column would wrap on some terminals, and could not be cleared.
@@ -54,8 +68,13 @@ Progress::Progress(std::string what, std::uint64_t total, ProgressUnit unit)
       total_(total),
       unit_(unit),
       is_terminal_(::isatty(STDERR_FILENO) == 1),
+      columns_there_(parse_columns(std::getenv("FSDPTRAIN_TERMINAL"))),
       start_(Clock::now()),
       last_print_(start_) {}
+
+std::size_t Progress::columns() const {
+  return is_terminal_ || !columns_there_ ? columns_of_terminal() : *columns_there_;
+}
 
 Progress::~Progress() {
   clear();
@@ -71,7 +90,7 @@ void Progress::clear() {
 
 void Progress::update(std::uint64_t done) {
   const Clock::time_point now = Clock::now();
-  if (!is_terminal_ || now - last_print_ < kBetweenPrints) {
+  if ((!is_terminal_ && !columns_there_) || now - last_print_ < kBetweenPrints) {
     return;
   }
   last_print_ = now;
@@ -80,8 +99,7 @@ void Progress::update(std::uint64_t done) {
   const std::string line = progress_line(what_, done, total_, elapsed.count(), unit_);
   const double share =
       static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(total_, 1));
-  std::fputs(fmt::format("\r{}\x1b[K", fit_line(line, share, columns_of_terminal())).c_str(),
-             stderr);
+  std::fputs(fmt::format("\r{}\x1b[K", fit_line(line, share, columns())).c_str(), stderr);
 }
 
 }  // namespace fsdptrain::tools

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "comm/signals.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {
@@ -39,7 +40,8 @@ StopSignals::StopSignals() : held_{}, before_{} {
   pthread_sigmask(SIG_BLOCK, &held_, &before_);
   // One that was held back already counts from the start, however soon the work asks.
   take_one();
-  watcher_ = std::thread([this] { watch(); });
+  // Signals of others are none of its business: it would take them from who waits for them.
+  watcher_ = comm::without_signals([this] { return std::thread([this] { watch(); }); });
 }
 
 StopSignals::~StopSignals() {

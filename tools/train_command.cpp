@@ -23,10 +23,14 @@ be written (a full disk) are warned about once: the run goes on, writes its weig
 ends with exit code 1. Weights that cannot be written are exit code 1, too; no file is ever
 half written.
 
-With --threads-as-ranks N, N threads of this process train as N ranks: each has a copy of
-the model and computes every N-th micro-batch of a step, and gradients are added up by the
-collectives of comm/. Losses are the same up to rounding. It is there to see and test training
-on several ranks on one machine; one rank with all threads takes a fraction of the memory.
+Under a launcher (fsdptrain launch, torchrun, srun or mpirun, all ranks on one host) this process
+is one rank of the job: it has a copy of the model and computes every N-th micro-batch of a step,
+and gradients are added up by the collectives of comm/. Rank 0 alone writes and prints. run.threads
+then counts the threads of each rank.
+
+With --threads-as-ranks N, N threads of this process train as N ranks. Losses are the same up to
+rounding. It is there to see and test training on several ranks on one machine; one rank with all
+threads takes a fraction of the memory.
 
 Examples:
   fsdptrain data prepare --text books/ --output books.bin
@@ -41,7 +45,7 @@ Examples:
   struct Arguments {
     ConfigArguments config;
     bool overwrite = false;
-    int num_ranks = 1;
+    int threads_as_ranks = 0;
   };
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(*command);
@@ -49,18 +53,17 @@ Examples:
       "--overwrite", arguments->overwrite,
       "replace the run in run.dir: its files and no others, once all else is checked");
   command
-      ->add_option("--threads-as-ranks", arguments->num_ranks,
+      ->add_option("--threads-as-ranks", arguments->threads_as_ranks,
                    "ranks that train together as threads of this process, with run.threads divided "
                    "among them; at most one for each micro-batch of a step")
       ->check(whole_number(1, 64))
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N");
   return {command, [arguments] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
             require_key(config, "data.tokens");
             return train(config, {.existing = arguments->overwrite ? RunFolder::Existing::Overwrite
                                                                    : RunFolder::Existing::Refuse,
-                                  .num_ranks = arguments->num_ranks});
+                                  .threads_as_ranks = arguments->threads_as_ranks});
           }};
 }
 

@@ -1,9 +1,5 @@
 #include "comm/collective/collective_record.h"
 
-#include <array>
-#include <cstddef>
-#include <string_view>
-
 #include "runtime/base/dtype.h"
 
 namespace fsdptrain::comm {
@@ -11,15 +7,6 @@ namespace {
 
 bool reduces(Op op) {
   return op == Op::ReduceScatter || op == Op::AllReduce || op == Op::Reduce;
-}
-
-template <class Enum, std::size_t num_values>
-std::array<std::string_view, num_values> names_of_all() {
-  std::array<std::string_view, num_values> names;
-  for (std::size_t i = 0; i < num_values; ++i) {
-    names[i] = name_of(static_cast<Enum>(i));
-  }
-  return names;
 }
 
 }  // namespace
@@ -51,21 +38,6 @@ FlightRecord record_of(const Call& call, const Meeting& meeting, Nanoseconds tim
     record.nbytes = record.count * size_of(tensor.dtype());
   }
   return record;
-}
-
-FlightNames collective_names() {
-  static const auto ops = names_of_all<Op, 12>();
-  static const auto reduce_ops = names_of_all<ReduceOp, 5>();
-  static const auto dtypes = names_of_all<DType, 8>();
-  static constexpr std::array<std::string_view, 3> kDirections{"", "forward", "backward"};
-  return {.ops = ops,
-          .reduce_ops = reduce_ops,
-          .dtypes = dtypes,
-          .directions = kDirections,
-          .tag = [](const FlightTag& tag) {
-            return to_string(
-                Tag{tag.root, tag.group, tag.invocation, static_cast<Direction>(tag.direction)});
-          }};
 }
 
 }  // namespace fsdptrain::comm

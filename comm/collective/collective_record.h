@@ -1,7 +1,6 @@
 #pragma once
 
 #include "comm/carrier.h"
-#include "comm/flight/hang_report.h"
 #include "comm/flight/record.h"
 #include "comm/link/link.h"
 
@@ -11,8 +10,5 @@ namespace fsdptrain::comm {
 // `meeting` is that with the peer of a send or a receive; of no matter for others. `timeout` is how
 // long the rank waits for the others.
 FlightRecord record_of(const Call& call, const Meeting& meeting, Nanoseconds timeout);
-
-// The names of the numbers in those records.
-FlightNames collective_names();
 
 }  // namespace fsdptrain::comm

@@ -73,7 +73,11 @@ void check_values(std::string_view name, const RawHeader& raw) {
   check<DataError>(is_padded_text(raw.host),
                    "{}: the host must be printable characters, then zeros, got {}", name,
                    in_quotes(std::string_view(raw.host.data(), raw.host.size())));
-  check<DataError>(std::ranges::all_of(raw.zero, [](std::byte b) { return b == std::byte{0}; }),
+  check<DataError>(raw.names_nbytes <= raw.names_capacity,
+                   "{}: the names must have at most {} bytes, got {}", name, raw.names_capacity,
+                   raw.names_nbytes);
+  check<DataError>(raw.padding == 0 &&
+                       std::ranges::all_of(raw.zero, [](std::byte b) { return b == std::byte{0}; }),
                    "{}: the end of the header must be zero", name);
 }
 
@@ -150,9 +154,14 @@ FlightHeader parse_header(std::string_view name, std::span<const std::byte> byte
   check<DataError>(raw.capacity >= 1 && raw.capacity <= kMaxFlightCapacity,
                    "{}: the capacity must be 1 to {} records, got {}", name, kMaxFlightCapacity,
                    raw.capacity);
-  check<DataError>(file_nbytes == nbytes_of_ring(raw.capacity),
-                   "{}: {} records make {} bytes, got {}: it was cut off or is still being made",
-                   name, raw.capacity, nbytes_of_ring(raw.capacity), file_nbytes);
+  check<DataError>(raw.names_capacity <= kMaxFlightNames,
+                   "{}: the names must have room for at most {} bytes, got {}", name,
+                   kMaxFlightNames, raw.names_capacity);
+  const std::uint64_t nbytes = nbytes_of_records(raw.capacity) + raw.names_capacity;
+  check<DataError>(file_nbytes == nbytes,
+                   "{}: {} records and {} bytes for names make {} bytes, got {}: it was cut off or "
+                   "is still being made",
+                   name, raw.capacity, raw.names_capacity, nbytes, file_nbytes);
   check_values(name, raw);
   FlightHeader header;
   header.identity = {raw.rank, raw.world_size, raw.attempt, std::string(text_of(raw.host))};
@@ -161,7 +170,32 @@ FlightHeader parse_header(std::string_view name, std::span<const std::byte> byte
   header.start_date = Nanoseconds(raw.start_date);
   header.start_clock = Nanoseconds(raw.start_clock);
   header.num_written = raw.num_written;
+  header.names_capacity = raw.names_capacity;
+  header.names_nbytes = raw.names_nbytes;
   return header;
+}
+
+TagNames parse_names(std::string_view name, std::span<const std::byte> bytes) {
+  TagNames names;
+  while (!bytes.empty()) {
+    RawName raw{};
+    const bool has_header = bytes.size() >= kNameHeaderBytes;
+    if (has_header) {
+      std::memcpy(&raw.root, bytes.data(), 4);
+      std::memcpy(&raw.group, bytes.data() + 4, 4);
+      std::memcpy(&raw.length, bytes.data() + 8, 2);
+      bytes = bytes.subspan(kNameHeaderBytes);
+    }
+    check<DataError>(
+        has_header && raw.length >= 1 && raw.length <= kMaxName && raw.length <= bytes.size(),
+        "{}: a name must have 1 to {} characters that are there", name, kMaxName);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), raw.length);
+    check<DataError>(std::ranges::all_of(text, is_printable),
+                     "{}: a name must be printable characters, got {}", name, in_quotes(text));
+    names.set(raw.root, raw.group, std::string(text));
+    bytes = bytes.subspan(raw.length);
+  }
+  return names;
 }
 
 void read_at(int descriptor, std::string_view name, std::uint64_t offset,

@@ -12,6 +12,7 @@
 #include "comm/flight/memory.h"
 #include "comm/flight/reader.h"
 #include "comm/flight/record.h"
+#include "comm/tag_names.h"
 
 // The bytes of a ring (docs/comm.md), for who writes and who reads it: a header, then slots.
 namespace fsdptrain::comm::flight {
@@ -42,7 +43,12 @@ struct RawHeader {
   std::int64_t start_clock;
   std::uint64_t num_written;
   std::array<char, kMaxHost> host;
-  std::array<std::byte, 128> zero;
+  // Behind the records; it does not change.
+  std::uint32_t names_capacity;
+  std::uint32_t padding;
+  // Of the names, which are whole up to here. This word changes.
+  std::uint64_t names_nbytes;
+  std::array<std::byte, 112> zero;
 };
 static_assert(sizeof(RawHeader) == 256);
 
@@ -50,6 +56,7 @@ inline constexpr std::size_t kPidWord = offsetof(RawHeader, pid) / 8;
 inline constexpr std::size_t kStartDateWord = offsetof(RawHeader, start_date) / 8;
 inline constexpr std::size_t kStartClockWord = offsetof(RawHeader, start_clock) / 8;
 inline constexpr std::size_t kNumWrittenWord = offsetof(RawHeader, num_written) / 8;
+inline constexpr std::size_t kNamesWord = offsetof(RawHeader, names_nbytes) / 8;
 
 struct RawRecord {
   // 0: never written; odd: being written.
@@ -84,9 +91,22 @@ static_assert(sizeof(RawRecord) == 128);
 inline constexpr std::size_t kRecordWords = sizeof(RawRecord) / sizeof(Word);
 using RecordWords = std::array<std::uint64_t, kRecordWords>;
 
-inline std::size_t nbytes_of_ring(std::uint32_t capacity) {
+// Where the names begin.
+inline std::size_t nbytes_of_records(std::uint32_t capacity) {
   return sizeof(RawHeader) + capacity * sizeof(RawRecord);
 }
+
+// The name of a group of parameters: two numbers of a tag, the length of the text, then the text.
+struct RawName {
+  std::uint32_t root;
+  std::uint32_t group;
+  std::uint16_t length;
+};
+inline constexpr std::size_t kNameHeaderBytes = 10;
+inline constexpr std::size_t kMaxName = 255;
+
+// DataError, with the name of the ring, for bytes that no writer leaves.
+TagNames parse_names(std::string_view name, std::span<const std::byte> bytes);
 
 RawRecord to_raw(const FlightRecord& record);
 // Nothing for bytes that no record has.

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "comm/flight/groups.h"
+#include "comm/flight/table.h"
+#include "comm/flight/text.h"
 #include "comm/ranks.h"
 
 namespace fsdptrain::comm {
@@ -14,11 +16,6 @@ namespace {
 
 // More are only numbered.
 constexpr std::size_t kMaxCulpritsShown = 16;
-
-std::string name_or_number(std::span<const std::string_view> names, std::string_view what,
-                           std::uint8_t value) {
-  return value < names.size() ? std::string(names[value]) : fmt::format("{} {}", what, value);
-}
 
 std::string quoted_group(std::string_view name) {
   return fmt::format("group '{}'", name);
@@ -79,8 +76,11 @@ class Sentences {
 
 class Report {
  public:
-  Report(const FlightGroups& all, Nanoseconds now, const FlightNames& names)
-      : all_(all), now_(now), names_(names) {}
+  Report(const FlightGroups& all, Nanoseconds now) : all_(all), now_(now) {
+    for (const auto& [rank, view] : all.ranks) {
+      names_.add(view.ring->names);
+    }
+  }
 
   HangReport make() {
     std::string stuck;
@@ -101,11 +101,7 @@ class Report {
 
  private:
   double age(int rank, Nanoseconds time) const {
-    const FlightHeader& header = all_.ranks.at(rank).ring->header;
-    // In floating point: damaged times must not overflow.
-    const auto ns = [](Nanoseconds t) { return static_cast<double>(t.count()); };
-    const double date = ns(time) - ns(header.start_clock) + ns(header.start_date);
-    return std::max(0.0, (ns(now_) - date) / 1e9);
+    return age_of(all_.ranks.at(rank).ring->header, time, now_);
   }
 
   bool has_ring(int rank) const { return all_.ranks.contains(rank); }
@@ -116,35 +112,12 @@ class Report {
     return has_ring(rank) ? all_.ranks.at(rank).current : nullptr;
   }
 
-  // "all_gather seq 41"
-  std::string short_text(const FlightRecord& record) const {
-    return fmt::format("{} seq {}", name_or_number(names_.ops, "op", record.op), record.sequence);
-  }
-
   std::string place_text(const FlightRecord& record) const {
-    return fmt::format("{} of {}", short_text(record), quoted_group(record.group_name_text()));
-  }
-
-  std::string tag_text(const FlightTag& tag) const {
-    return names_.tag ? names_.tag(tag)
-                      : fmt::format("root {} group {} invocation {} {}", tag.root, tag.group,
-                                    tag.invocation,
-                                    name_or_number(names_.directions, "direction", tag.direction));
+    return comm::place_text(record, names_);
   }
 
   std::string full_text(const FlightRecord& record) const {
-    std::string text = fmt::format("{} (tag {}", place_text(record), tag_text(record.tag));
-    if (record.dtype != kNoDType) {
-      text += fmt::format(", {} x {}", name_or_number(names_.dtypes, "dtype", record.dtype),
-                          record.count);
-    }
-    if (record.reduce_op != kNoReduceOp) {
-      text += ", " + name_or_number(names_.reduce_ops, "reduce op", record.reduce_op);
-    }
-    if (record.root != kNoRank) {
-      text += fmt::format(", {} rank {}", record.is_point_to_point ? "peer" : "root", record.root);
-    }
-    return text + ")";
+    return place_text(record) + " " + detail_text(record);
   }
 
   std::string whereabouts(int rank) const {
@@ -382,7 +355,8 @@ class Report {
 
   const FlightGroups& all_;
   Nanoseconds now_;
-  const FlightNames& names_;
+  // Of all rings: ranks call the groups of parameters alike.
+  TagNames names_;
   // With the reason, the first one found.
   std::map<int, std::string> culprits_;
   bool any_trouble_ = false;
@@ -393,9 +367,9 @@ class Report {
 }  // namespace
 
 HangReport describe_hang(std::span<const FlightSnapshot> rings, Nanoseconds now,
-                         const FlightNames& names, std::span<const FlightGroup> groups) {
+                         std::span<const FlightGroup> groups) {
   const FlightGroups all = sort_by_group(rings, groups);
-  return Report(all, now, names).make();
+  return Report(all, now).make();
 }
 
 }  // namespace fsdptrain::comm

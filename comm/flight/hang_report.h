@@ -1,27 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/clock.h"
 #include "comm/flight/reader.h"
-#include "comm/flight/record.h"
 
 namespace fsdptrain::comm {
-
-// What the numbers in a record are called, each name at its number. A number beyond is printed.
-struct FlightNames {
-  std::span<const std::string_view> ops = {};
-  std::span<const std::string_view> reduce_ops = {};
-  std::span<const std::string_view> dtypes = {};
-  std::span<const std::string_view> directions = {};
-  // Says more than the four numbers of a tag, such as a layer; empty: the numbers.
-  std::function<std::string(const FlightTag&)> tag = {};
-};
 
 // Who belongs to a group. Records tell the size of a group and those who were ever in it; more is
 // only needed to name, of a part of the world, a rank that never came.
@@ -42,6 +29,6 @@ struct HangReport {
 // Rings of attempts before the last are left out. `now` is of the system's date. Pure: the same
 // rings make the same text. DataError where rings are of different worlds or twice of one rank.
 HangReport describe_hang(std::span<const FlightSnapshot> rings, Nanoseconds now,
-                         const FlightNames& names, std::span<const FlightGroup> groups = {});
+                         std::span<const FlightGroup> groups = {});
 
 }  // namespace fsdptrain::comm

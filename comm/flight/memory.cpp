@@ -46,12 +46,13 @@ void check_identity(const FlightIdentity& identity) {
       in_quotes(identity.host));
 }
 
-flight::RawHeader header_of(const FlightIdentity& identity, std::uint32_t capacity) {
+flight::RawHeader header_of(const FlightIdentity& identity, const FlightMemory::Options& options) {
   flight::RawHeader raw{};
   std::ranges::copy(flight::kMagic, raw.magic.begin());
   raw.version = flight::kVersion;
   raw.record_nbytes = sizeof(flight::RawRecord);
-  raw.capacity = capacity;
+  raw.capacity = options.capacity;
+  raw.names_capacity = options.names_capacity;
   raw.attempt = identity.attempt;
   raw.rank = identity.rank;
   raw.world_size = identity.world_size;
@@ -61,28 +62,32 @@ flight::RawHeader header_of(const FlightIdentity& identity, std::uint32_t capaci
 
 }  // namespace
 
-FlightMemory::FlightMemory(int descriptor, std::uint32_t capacity)
-    : descriptor_(descriptor), capacity_(capacity) {}
+FlightMemory::FlightMemory(int descriptor, std::uint32_t capacity, std::uint32_t names_capacity)
+    : descriptor_(descriptor), capacity_(capacity), names_capacity_(names_capacity) {}
 
 FlightMemory::FlightMemory(FlightMemory&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       capacity_(other.capacity_),
+      names_capacity_(other.names_capacity_),
       address_(std::exchange(other.address_, nullptr)) {}
 
 FlightMemory::~FlightMemory() {
   if (address_ != nullptr) {
-    ::munmap(address_, flight::nbytes_of_ring(capacity_));
+    ::munmap(address_, nbytes());
   }
   if (descriptor_ >= 0) {
     ::close(descriptor_);
   }
 }
 
+std::size_t FlightMemory::nbytes() const {
+  return flight::nbytes_of_records(capacity_) + names_capacity_;
+}
+
 void FlightMemory::map() {
-  const std::size_t nbytes = flight::nbytes_of_ring(capacity_);
   void* const address =
-      ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_, 0);
-  check<IoError>(address != MAP_FAILED, "flight ring: mapping {} bytes failed: {}", nbytes,
+      ::mmap(nullptr, nbytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_, 0);
+  check<IoError>(address != MAP_FAILED, "flight ring: mapping {} bytes failed: {}", nbytes(),
                  reason());
   address_ = static_cast<std::byte*>(address);
 }
@@ -96,12 +101,15 @@ FlightMemory FlightMemory::create(const FlightIdentity& identity, const Options&
   check<ConfigError>(options.capacity >= 1 && options.capacity <= kMaxFlightCapacity,
                      "flight ring: the capacity must be 1 to {} records, got {}",
                      kMaxFlightCapacity, options.capacity);
+  check<ConfigError>(options.names_capacity <= kMaxFlightNames,
+                     "flight ring: names have room for at most {} bytes, got {}", kMaxFlightNames,
+                     options.names_capacity);
   const std::string name = fmt::format("fsdptrain-flight-{}", named.rank);
   const unsigned flags = MFD_ALLOW_SEALING | (options.inheritable ? 0U : MFD_CLOEXEC);
   const int descriptor = ::memfd_create(name.c_str(), flags);
   check<IoError>(descriptor >= 0, "flight ring: making shared memory failed: {}", reason());
-  FlightMemory memory(descriptor, options.capacity);
-  const std::size_t nbytes = flight::nbytes_of_ring(options.capacity);
+  FlightMemory memory(descriptor, options.capacity, options.names_capacity);
+  const std::size_t nbytes = memory.nbytes();
   // Taken now: a first touch that finds no memory would end the process.
   const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(nbytes));
   check<IoError>(error == 0, "flight ring: taking {} bytes of shared memory failed: {}", nbytes,
@@ -111,14 +119,14 @@ FlightMemory FlightMemory::create(const FlightIdentity& identity, const Options&
       ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
   check<IoError>(is_sealed, "flight ring: sealing the size of its memory failed: {}", reason());
   memory.map();
-  const flight::RawHeader header = header_of(named, options.capacity);
+  const flight::RawHeader header = header_of(named, options);
   std::memcpy(memory.address_, &header, sizeof(header));
   return memory;
 }
 
 FlightMemory FlightMemory::adopt(int descriptor, const FlightIdentity& expected) {
   check_identity(expected);
-  FlightMemory memory(descriptor, 0);
+  FlightMemory memory(descriptor, 0, 0);
   const std::string name = fmt::format("flight ring in descriptor {}", descriptor);
   const FlightHeader header = flight::read_header(descriptor, name);
   const FlightIdentity& found = header.identity;
@@ -132,6 +140,7 @@ FlightMemory FlightMemory::adopt(int descriptor, const FlightIdentity& expected)
   check<IoError>(is_private, "{}: closing it to programs started from here failed: {}", name,
                  reason());
   memory.capacity_ = header.capacity;
+  memory.names_capacity_ = header.names_capacity;
   memory.map();
   return memory;
 }

@@ -17,6 +17,9 @@ struct FlightIdentity {
 
 inline constexpr std::uint32_t kDefaultFlightCapacity = 4096;
 inline constexpr std::uint32_t kMaxFlightCapacity = 1 << 20;
+// For the names of about 1,500 groups of parameters.
+inline constexpr std::uint32_t kDefaultFlightNames = 64 << 10;
+inline constexpr std::uint32_t kMaxFlightNames = 16 << 20;
 
 // The memory of a ring: a descriptor, closed with its owner, and its mapping. A launcher makes one
 // per worker, lets the worker inherit it, and reads it whatever became of the worker.
@@ -25,6 +28,8 @@ class FlightMemory {
   struct Options {
     // In records of 128 bytes.
     std::uint32_t capacity = kDefaultFlightCapacity;
+    // In bytes, for the names of groups of parameters; those that do not fit stay numbers.
+    std::uint32_t names_capacity = kDefaultFlightNames;
     // Whether the descriptor stays open in programs that this process starts.
     bool inheritable = false;
   };
@@ -48,11 +53,13 @@ class FlightMemory {
 
  private:
   friend class FlightRing;
-  FlightMemory(int descriptor, std::uint32_t capacity);
+  FlightMemory(int descriptor, std::uint32_t capacity, std::uint32_t names_capacity);
+  std::size_t nbytes() const;
   void map();
 
   int descriptor_;
   std::uint32_t capacity_;
+  std::uint32_t names_capacity_;
   std::byte* address_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -55,13 +56,25 @@ class SlotReader {
 }  // namespace
 
 FlightSnapshot read_flight_ring(int descriptor, std::string_view name) {
+  return read_newest_records(descriptor, name, std::numeric_limits<std::uint32_t>::max());
+}
+
+FlightSnapshot read_newest_records(int descriptor, std::string_view name,
+                                   std::uint32_t max_records) {
   FlightSnapshot ring;
   ring.header = flight::read_header(descriptor, name);
   const std::uint32_t capacity = ring.header.capacity;
+  std::vector<std::byte> names(ring.header.names_nbytes);
+  flight::read_at(descriptor, name, flight::nbytes_of_records(capacity), names);
+  ring.names = flight::parse_names(name, names);
   const SlotReader reader(descriptor, name);
   const std::uint64_t oldest =
       ring.header.num_written - std::min<std::uint64_t>(ring.header.num_written, capacity);
-  for (std::uint32_t slot = 0; slot < capacity; ++slot) {
+  // Up to the one behind the last, because a writer may be one ahead of its count.
+  const std::uint32_t num_slots = std::min(capacity, std::max(max_records, 1U));
+  const std::uint64_t first = ring.header.num_written + capacity - num_slots + 1;
+  for (std::uint32_t i = 0; i < num_slots; ++i) {
+    const auto slot = static_cast<std::uint32_t>((first + i) % capacity);
     const std::optional<RawRecord> raw = reader.read(slot);
     if (raw && raw->version == 0) {
       continue;

@@ -8,6 +8,7 @@
 #include "comm/clock.h"
 #include "comm/flight/memory.h"
 #include "comm/flight/record.h"
+#include "comm/tag_names.h"
 
 namespace fsdptrain::comm {
 
@@ -20,6 +21,9 @@ struct FlightHeader {
   Nanoseconds start_date{0};
   Nanoseconds start_clock{0};
   std::uint64_t num_written = 0;
+  // For names, and how many of them are used.
+  std::uint32_t names_capacity = 0;
+  std::uint64_t names_nbytes = 0;
 };
 
 // A ring as it was read, while its rank went on or after it ended.
@@ -31,11 +35,16 @@ struct FlightSnapshot {
   std::uint64_t num_lost = 0;
   // Being written while they were read, left half-written by a killed writer, or damaged.
   std::uint64_t num_torn = 0;
+  // Of the groups of parameters in tags, as far as the ring had room for them.
+  TagNames names;
 };
 
-// From bytes that nobody vouches for: DataError, with `name`, where they are of no ring. The
-// descriptor stays open, and its position unused.
+// From bytes that nobody vouches for: DataError, with `name`, where they are of no ring or its
+// names are damaged. The descriptor stays open, and its position unused.
 FlightSnapshot read_flight_ring(int descriptor, std::string_view name);
+// The newest of them: what a rank is in is among these, however often one looks.
+FlightSnapshot read_newest_records(int descriptor, std::string_view name,
+                                   std::uint32_t max_records);
 // Of a file, or of /proc/PID/fd/N.
 FlightSnapshot read_flight_ring(const std::filesystem::path& path);
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
+#include <string>
 #include <unistd.h>
 #include <utility>
 
 #include "comm/error.h"
 #include "comm/flight/format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -129,6 +132,27 @@ void FlightRing::waited(std::uint64_t number, int rank, Nanoseconds duration) {
     raw.straggler = rank;
     store(slot, raw);
   }
+}
+
+void FlightRing::name_group(std::uint32_t root, std::uint32_t group, std::string_view name) {
+  std::string text = printable(name);
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  text.resize(std::min(text.size(), flight::kMaxName));
+  flight::Word& end = words_at(memory_.address_)[flight::kNamesWord];
+  const std::uint64_t offset = end.load(std::memory_order_relaxed);
+  const std::uint64_t nbytes = flight::kNameHeaderBytes + text.size();
+  if (text.empty() || offset + nbytes > memory_.names_capacity_) {
+    return;
+  }
+  std::byte* to = memory_.address_ + flight::nbytes_of_records(memory_.capacity()) + offset;
+  const auto length = static_cast<std::uint16_t>(text.size());
+  std::memcpy(to, &root, sizeof(root));
+  std::memcpy(to + 4, &group, sizeof(group));
+  std::memcpy(to + 8, &length, sizeof(length));
+  std::memcpy(to + flight::kNameHeaderBytes, text.data(), text.size());
+  // Readers go no further than this.
+  end.store(offset + nbytes, std::memory_order_release);
 }
 
 }  // namespace fsdptrain::comm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "comm/clock.h"
 #include "comm/flight/memory.h"
@@ -31,6 +32,10 @@ class FlightRing {
   // The rank has waited for `rank` for so long; the longest wait of a record is kept. Called when a
   // wait turns out long, and again at its end, it says who is waited for while that goes on.
   void waited(std::uint64_t number, int rank, Nanoseconds duration);
+
+  // What readers call this group of parameters in tags: at most 255 printable characters of it.
+  // Where the memory has no room left, it stays a number.
+  void name_group(std::uint32_t root, std::uint32_t group, std::string_view name);
 
   const FlightMemory& memory() const { return memory_; }
   // Of all records ever begun.

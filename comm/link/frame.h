@@ -94,8 +94,8 @@ struct Frame {
   std::uint64_t group_sequence = 0;
   // Operations between the two ranks so far, in all groups.
   std::uint64_t pair_sequence = 0;
-  // For errors only, cut where it is longer: the members of a new group, counts that are uneven,
-  // and in checking mode the place of the call.
+  // For errors only, cut where it is longer: the members of a new group, the name of the group of
+  // parameters, counts that are uneven, and in checking mode the place of the call.
   std::array<char, 112> note{};
 };
 

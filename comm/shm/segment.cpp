@@ -99,6 +99,8 @@ Segment::Segment(int descriptor) {
   check<OutOfMemoryError>(address != MAP_FAILED, "shared memory: mapping {} bytes failed: {}",
                           nbytes, std::strerror(errno));
   bytes_ = {static_cast<std::byte*>(address), nbytes};
+  // A core of a rank has no need of the arenas of all, which are much larger than what is used.
+  ::madvise(address, nbytes, MADV_DONTDUMP);
 }
 
 Segment::~Segment() {

@@ -223,6 +223,7 @@ TEST_SUITE("comm/mismatch") {
       ranks.world.timeout = 200ms;
       std::latch failed(2);
       const auto errors = try_ranks(ranks, [&](World& world) {
+        world.name_group(0, 6, "h.3.attn.weight");
         world.group().issue(barrier({.group = 5})).wait();
         if (world.rank() == 2) {
           // It does something else for long.
@@ -240,7 +241,8 @@ TEST_SUITE("comm/mismatch") {
         const std::string text = text_of(errors[static_cast<std::size_t>(rank)]);
         CAPTURE(text);
         for (const char* part :
-             {"all_reduce of float32[4], sequence 2 of group 'world', tag root 0 group 6",
+             {"all_reduce of float32[4], sequence 2 of group 'world', tag root 0 group 6 "
+              "invocation 0, for h.3.attn.weight did",
               "did not end in 0.2 s", "missing: rank 2",
               "rank 2 ended barrier of uint8[], sequence 1", "rank 0 waits in all_reduce",
               "rank 1 waits in all_reduce"}) {

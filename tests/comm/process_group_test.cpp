@@ -8,10 +8,9 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/collective/collective_record.h"
 #include "comm/error.h"
-#include "comm/flight/hang_report.h"
 #include "comm/flight/reader.h"
+#include "comm/flight/text.h"
 #include "comm/world.h"
 #include "tests/support/rank_backends.h"
 
@@ -306,6 +305,7 @@ TEST_SUITE("comm/process_group") {
     run_ranks(thread_ranks(Backend::Threads, 2), [&](World& world) {
       const Tensor part = filled(1);
       const Tensor whole = Tensor::empty({10}, DType::Float32);
+      world.name_group(0, 4, "h.0.mlp.weight");
       world.group()
           .issue(all_gather(whole, part, {.group = 4, .direction = Direction::Forward}))
           .wait();
@@ -330,11 +330,9 @@ TEST_SUITE("comm/process_group") {
     const FlightRecord& reduced = records.back();
     CHECK(reduced.state == FlightState::Posted);
     CHECK(reduced.reduce_op == static_cast<std::uint8_t>(ReduceOp::Max));
-    const FlightNames names = collective_names();
-    CHECK(names.ops[reduced.op] == "all_reduce");
-    CHECK(names.reduce_ops[reduced.reduce_op] == "max");
-    CHECK(names.dtypes[reduced.dtype] == "float32");
-    CHECK(names.directions[gathered.tag.direction] == "forward");
+    CHECK(detail_text(reduced) == "(tag root 0 group 5 invocation 0, float32 x 5, max)");
+    CHECK(place_text(gathered, rings[0].names) ==
+          "all_gather seq 1 of group 'world' for h.0.mlp.weight");
   }
 }
 

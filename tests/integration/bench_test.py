@@ -334,5 +334,16 @@ class CommandLine(BenchTest):
             self.assertEqual(result.stdout, "")
 
 
+class Launch(BenchTest):
+    def test_it_says_what_the_launcher_adds(self):
+        figures = self.bench("launch", "--rounds", 5)
+        self.check_positive(figures, ("launched", "bare"))
+        self.assertAlmostEqual(figures["overhead"]["value"],
+                               figures["launched"]["value"] - figures["bare"]["value"], places=4)
+        self.assertEqual(figures["overhead"]["ceiling"], 0.3)
+        # The demand is made for 4 ranks.
+        self.assertNotIn("ceiling", self.bench("launch", "--rounds", 5, "--ranks", 2)["overhead"])
+
+
 if __name__ == "__main__":
     main()

@@ -19,6 +19,16 @@ TEST_CASE("sizes that do not fit give no nonsense") {
   CHECK(progress_line("x", 3'000'000, 2'000'000, 1) == "x: 100 % of 3.0 MB, 3.0 MB/s, 0:00 left");
 }
 
+TEST_CASE("a launcher says how wide the terminal at the other end is, and nonsense is no width") {
+  CHECK(parse_columns("120") == 120);
+  CHECK(parse_columns("1") == 1);
+  for (const char* text : {"", "0", "-1", "x", "12x", " 12", "10001", "99999999999999999999999"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_columns(text));
+  }
+  CHECK_FALSE(parse_columns(nullptr));
+}
+
 TEST_CASE("turns are counted, not measured") {
   CHECK(progress_line("bench", 3, 10, 9, ProgressUnit::Turns) == "bench: 3 of 10, 0:21 left");
 }

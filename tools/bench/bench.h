@@ -30,6 +30,9 @@ Report bench_ops(const Config& config, int rounds);
 // many processes on gloo, which are beside what the library has itself.
 Report bench_comm(int num_ranks, const std::vector<std::int64_t>& megabytes, int rounds);
 
+// Start and end of that many ranks that do nothing, by the launcher, beside as many bare processes.
+Report bench_launch(int num_ranks, int rounds);
+
 enum class StepComparison : std::uint8_t { None, Dtype, Batch };
 
 // A whole training step against its linears on the library's threads, and where the gap goes.

@@ -33,6 +33,17 @@ std::size_t global_micro_batch(std::size_t index, const comm::Member& member) {
   return index * static_cast<std::size_t>(member.size) + static_cast<std::size_t>(member.rank);
 }
 
+DataParallelStep::DataParallelStep(TrainStep& step, nn::FlatParameters& parameters,
+                                   comm::World& world)
+    : step_(step), parameters_(parameters), world_(world) {
+  // The groups of the tags below.
+  std::uint32_t group = 0;
+  for (const auto& parameter : parameters_.named()) {
+    world_.name_group(0, group++, parameter.name);
+  }
+  world_.name_group(0, group, "the loss");
+}
+
 TrainStep::Share DataParallelStep::share_of(std::span<const data::Batch> micro_batches) {
   TrainStep::Share share = whole_step(micro_batches);
   const Tensor num_targets = Tensor::zeros({1}, DType::Int64);

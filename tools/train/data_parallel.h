@@ -28,8 +28,7 @@ std::size_t global_micro_batch(std::size_t index, const comm::Member& member);
 // arguments outlive this object.
 class DataParallelStep {
  public:
-  DataParallelStep(TrainStep& step, nn::FlatParameters& parameters, comm::World& world)
-      : step_(step), parameters_(parameters), world_(world) {}
+  DataParallelStep(TrainStep& step, nn::FlatParameters& parameters, comm::World& world);
 
   // This rank's part of the step that the micro-batches of all ranks are. Collective.
   TrainStep::Share share_of(std::span<const data::Batch> micro_batches);

@@ -1,13 +1,18 @@
 #include "tools/train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include "comm/error.h"
+#include "comm/init/init.h"
 #include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
@@ -42,9 +47,6 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr double kSecondsToMeasureRate = 0.2;
-// A rank of this process cannot be lost without a word: one that fails tells the others at once.
-// They wait for as long as rank 0 makes samples, which a deadline would only end.
-constexpr comm::Nanoseconds kPatience = std::chrono::hours(24 * 365);
 
 // What rank 0 keeps of a run beside its trainer. It outlives the ranks: how the run ended is known
 // when all of them have.
@@ -54,8 +56,18 @@ struct Account {
   // Since the first step.
   Stopwatch stopwatch;
   std::int64_t steps_done = 0;
-  // The one that ended the run, or 0.
-  int signal = 0;
+};
+
+// What a rank trains with; it outlives the trainer.
+struct Setting {
+  const Config& config;
+  RunFolder::Existing existing;
+  const StopSignals& signals;
+  // Null on all ranks but 0.
+  Account* account;
+  comm::DebugBreak& debug_break;
+  // Whether each rank has processors that it shares with no other.
+  bool is_bound = false;
 };
 
 // For run.json: the files that the run reads, which a renamed one does not replace.
@@ -84,12 +96,13 @@ std::vector<nn::FlatParameters::Named> averaged(std::vector<nn::FlatParameters::
 }
 
 // Operations per second of as many threads as all ranks together keep busy; the ranks themselves
-// would measure more than there is where they are more than the processors.
-double measure_rate(int num_ranks) {
-  const int threads = num_ranks * current_context().pool().threads();
+// would measure more than there is where they are more than the processors. One that is bound to
+// its part of those measures that.
+double measure_rate(int num_ranks, bool is_bound) {
+  const int threads = (is_bound ? 1 : num_ranks) * current_context().pool().threads();
   RankContext context({.threads = std::min(threads, num_processors())});
   const ContextGuard guard(context);
-  return measure_fma_rate(kSecondsToMeasureRate);
+  return measure_fma_rate(kSecondsToMeasureRate) * (is_bound ? num_ranks : 1);
 }
 
 // The objects of one run on one rank, in the order in which they need each other: nothing that can
@@ -99,13 +112,12 @@ double measure_rate(int num_ranks) {
 // what decides about the course of the run is agreed by all.
 class Trainer {
  public:
-  // Collective. Only rank 0 has an account.
-  Trainer(const Config& config, const StopSignals& signals, comm::World& world, Account* account,
-          RunFolder::Existing existing);
-
-  // Trains until the last step or a signal, and writes the weights, after a failure too.
   // Collective.
-  void run();
+  Trainer(const Setting& setting, comm::World& world);
+
+  // Trains until the last step or a signal, and writes the weights, after a failure too; the signal
+  // that ended the run, or 0. Collective.
+  int run();
 
  private:
   struct Interval {
@@ -119,7 +131,7 @@ class Trainer {
   void check_input();
   // The run's folder and record.
   void open_account(RunFolder::Existing existing);
-  void train_all();
+  int train_all();
   // The signal that any rank has seen, or 0. Collective.
   int agreed_signal();
   // Of all ranks. Collective.
@@ -137,6 +149,7 @@ class Trainer {
 
   Config config_;
   const StopSignals& signals_;
+  comm::DebugBreak& debug_break_;
   comm::World& world_;
   // Null on all ranks but 0.
   Account* account_;
@@ -164,37 +177,37 @@ class Trainer {
   bool weights_tried_ = false;
 };
 
-Trainer::Trainer(const Config& config, const StopSignals& signals, comm::World& world,
-                 Account* account, RunFolder::Existing existing)
-    : config_(config),
-      signals_(signals),
+Trainer::Trainer(const Setting& setting, comm::World& world)
+    : config_(setting.config),
+      signals_(setting.signals),
+      debug_break_(setting.debug_break),
       world_(world),
-      account_(account),
-      datasets_(open_datasets(config)),
+      account_(setting.account),
+      datasets_(open_datasets(config_)),
       data_files_(describe(datasets_)),
-      loader_(make_loader(config, datasets_)),
-      model_(build_model(config)),
-      parameters_(*model_, parameter_options(config, world.device())),
-      optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
-      schedule_(build_schedule(config)),
+      loader_(make_loader(config_, datasets_)),
+      model_(build_model(config_)),
+      parameters_(*model_, parameter_options(config_, world.device())),
+      optimizer_(build_optimizer(config_.optimizer, parameters_.chunks())),
+      schedule_(build_schedule(config_)),
       step_(*model_, parameters_, *optimizer_, world.device(),
-            {.grad_clip = config.train.grad_clip,
-             .label_smoothing = config.train.label_smoothing,
-             .z_loss = config.train.z_loss}),
+            {.grad_clip = config_.train.grad_clip,
+             .label_smoothing = config_.train.label_smoothing,
+             .z_loss = config_.train.z_loss}),
       data_parallel_(step_, parameters_, world),
-      non_finite_(config.train),
-      flops_per_token_(flops_per_token(config)),
-      measured_rate_(account == nullptr || world.device() != Device::cpu()
+      non_finite_(config_.train),
+      flops_per_token_(flops_per_token(config_)),
+      measured_rate_(account_ == nullptr || world.device() != Device::cpu()
                          ? std::nullopt
-                         : std::optional(measure_rate(world.size()))),
+                         : std::optional(measure_rate(world.size(), setting.is_bound))),
       waits_(world) {
   check_input();
   // No rank refuses the input.
   world_.control().issue(comm::barrier()).wait();
   if (account_ != nullptr) {
-    open_account(existing);
+    open_account(setting.existing);
   }
-  current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);
+  current_context().random.seed = static_cast<std::uint64_t>(config_.run.seed);
 }
 
 void Trainer::check_input() {
@@ -233,9 +246,9 @@ void Trainer::begin_interval() {
   waits_.restart();
 }
 
-void Trainer::run() {
+int Trainer::run() {
   try {
-    train_all();
+    return train_all();
   } catch (const std::exception&) {
     rescue_weights();
     throw;
@@ -270,7 +283,7 @@ std::int64_t Trainer::sum(std::int64_t value) {
   return sum.values<std::int64_t>()[0];
 }
 
-void Trainer::train_all() {
+int Trainer::train_all() {
   reporter_.line(fmt::format(
       "{}: {:.2f} M parameters, {} training and {} validation tokens, {}, isa {}, "
       "{} ranks x {} threads",
@@ -291,6 +304,7 @@ void Trainer::train_all() {
   int signal = agreed_signal();
   while (steps_done_ < config_.train.steps && signal == 0) {
     const std::int64_t step = steps_done_;
+    debug_break_.at(step + 1);
     train_one(step);
     ++steps_done_;
     if (account_ != nullptr) {
@@ -307,6 +321,7 @@ void Trainer::train_all() {
   }
   // One that arrives from here on comes too late: the run is done.
   finish(signal);
+  return signal;
 }
 
 void Trainer::train_one(std::int64_t step) {
@@ -430,7 +445,6 @@ void Trainer::finish(int signal) {
   reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                              as_duration(stopwatch_.seconds()), weights,
                              static_cast<double>(memory_peak) / (1024.0 * 1024.0)));
-  account_->signal = signal;
   if (signal != 0) {
     reporter_.warning(
         fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
@@ -440,24 +454,77 @@ void Trainer::finish(int signal) {
   }
 }
 
-void check_num_ranks(const Config& config, int num_ranks) {
+void check_num_ranks(const Config& config, int num_ranks, std::string_view who) {
   const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
   check<ConfigError>(num_ranks <= num_micro_batches,
-                     "--threads-as-ranks: {} ranks need as many micro-batches, but a step has {} "
+                     "{}: {} ranks need as many micro-batches, but a step has {} "
                      "(train.global_batch / train.micro_batch): run at most {} ranks, lower "
                      "train.micro_batch or raise train.global_batch",
-                     num_ranks, num_micro_batches, num_micro_batches);
+                     who, num_ranks, num_micro_batches, num_micro_batches);
 }
 
-comm::ThreadRanks ranks_of(const Config& config, int num_ranks) {
+comm::World::Options world_options(const Config& config) {
+  return {.device = device_of(config.run),
+          .streams = streams_of(config.comm),
+          .timeout = std::chrono::seconds(config.comm.timeout),
+          .checks = comm::checks_from_environment()};
+}
+
+// The ranks are threads of this process; the signal that ended the run, or 0.
+int train_threads(const Config& config, const TrainOptions& options, const StopSignals& signals,
+                  Account& account) {
+  const std::optional<comm::BreakPoint> break_point =
+      comm::read_break_point(comm::environment_variable, options.threads_as_ranks);
+  comm::WhereSignal where;
   const int threads =
       config.run.threads == 0 ? num_processors() : static_cast<int>(config.run.threads);
-  return {.num_ranks = num_ranks,
-          .threads_per_rank = std::max(threads / num_ranks, 1),
-          .world = {.device = device_of(config.run),
-                    .streams = streams_of(config.comm),
-                    .timeout = kPatience,
-                    .checks = comm::checks_from_environment()}};
+  comm::ThreadRanks ranks{.num_ranks = options.threads_as_ranks,
+                          .threads_per_rank = std::max(threads / options.threads_as_ranks, 1),
+                          .world = world_options(config)};
+  if (break_point) {
+    ranks.world.timeout = comm::Nanoseconds::max();
+  }
+  // The same on all of them.
+  std::atomic<int> signal = 0;
+  comm::run_ranks(ranks, [&](comm::World& world) {
+    const comm::WatchedRing watched(where, world.flight_ring().memory().descriptor());
+    comm::DebugBreak debug_break(break_point, world.rank());
+    signal = Trainer({.config = config,
+                      .existing = options.existing,
+                      .signals = signals,
+                      .account = world.rank() == 0 ? &account : nullptr,
+                      .debug_break = debug_break},
+                     world)
+                 .run();
+  });
+  return signal;
+}
+
+// This process is one rank of a job; the same.
+int train_process(const Config& config, const TrainOptions& options,
+                  const comm::Membership& membership, const StopSignals& signals,
+                  Account& account) {
+  comm::JobOptions job_options{.world = world_options(config),
+                               .threads = static_cast<int>(config.run.threads)};
+  if (job_options.world.device != Device::cpu()) {
+    job_options.world.device.index += membership.local_rank;
+  }
+  comm::Job job(membership, job_options);
+  try {
+    const int signal = Trainer({.config = config,
+                                .existing = options.existing,
+                                .signals = signals,
+                                .account = membership.rank == 0 ? &account : nullptr,
+                                .debug_break = job.debug_break(),
+                                .is_bound = comm::is_bound(membership)},
+                               job.world())
+                           .run();
+    job.close();
+    return signal;
+  } catch (...) {
+    job.fail(comm::text_of(std::current_exception()));
+    throw;
+  }
 }
 
 // While the process has one thread.
@@ -474,14 +541,16 @@ void prepare_device(const RunConfig& run) {
 }
 
 // Notes how the run ended; the exit code.
-int end_run(Account& account) {
-  const int exit_code =
-      static_cast<int>(ExitCode::Done) +
-      (account.signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + account.signal);
-  account.record->end({.status = account.signal == 0 ? RunStatus::Done : RunStatus::Stopped,
-                       .exit_code = exit_code,
-                       .steps = account.steps_done,
-                       .seconds = account.stopwatch.seconds()});
+int end_run(Account& account, int signal) {
+  const int exit_code = static_cast<int>(ExitCode::Done) +
+                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+  // On all ranks but 0 there is nothing to note.
+  if (account.record) {
+    account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
+                         .exit_code = exit_code,
+                         .steps = account.steps_done,
+                         .seconds = account.stopwatch.seconds()});
+  }
   return exit_code;
 }
 
@@ -504,19 +573,25 @@ void note_failure(Account& account, const std::exception& error) {
 }  // namespace
 
 int train(const Config& config, const TrainOptions& options) {
-  check_num_ranks(config, options.num_ranks);
+  const comm::Membership membership = comm::read_environment(comm::environment_variable);
+  const bool has_threads = options.threads_as_ranks > 0;
+  check<ConfigError>(
+      !has_threads || membership.launcher == comm::Launcher::None,
+      "--threads-as-ranks: this process is a rank itself ({}): leave the option out, "
+      "or start it without a launcher",
+      comm::to_string(membership));
+  check_num_ranks(config, has_threads ? options.threads_as_ranks : membership.size,
+                  has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
   // Before all else: building a large model to be refused then would take minutes.
   RunFolder::check_free(config, options.existing);
   prepare_device(config.run);
-  // Before the threads of the ranks, so that they hold the signals back too.
+  // Before all other threads, so that they hold the signals back too.
   const StopSignals signals;
   Account account;
   try {
-    comm::run_ranks(ranks_of(config, options.num_ranks), [&](comm::World& world) {
-      Trainer(config, signals, world, world.rank() == 0 ? &account : nullptr, options.existing)
-          .run();
-    });
-    return end_run(account);
+    return end_run(account, has_threads
+                                ? train_threads(config, options, signals, account)
+                                : train_process(config, options, membership, signals, account));
   } catch (const PathError& error) {
     if (!account.folder) {
       throw;

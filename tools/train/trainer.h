@@ -7,8 +7,9 @@ namespace fsdptrain::tools {
 
 struct TrainOptions {
   RunFolder::Existing existing = RunFolder::Existing::Refuse;
-  // Threads of this process that train together, run.threads divided among them; at least 1.
-  int num_ranks = 1;
+  // So many threads of this process train as ranks, run.threads divided among them. 0: this process
+  // is one rank, of the job that its launcher has started.
+  int threads_as_ranks = 0;
 };
 
 // Trains by the configuration and fills the run's folder (docs/formats.md). Returns the exit code:
@@ -16,7 +17,8 @@ struct TrainOptions {
 // weights and metrics written; a second signal ends the process at once. Error if the loss or the
 // gradient stops being finite and train.non_finite says so, with the weights written. IoError, with
 // the weights written, if anything else could not be. What one rank throws ends all of them.
-// ConfigError for more ranks than a step has micro-batches.
+// ConfigError for more ranks than a step has micro-batches, and for threads as ranks in a process
+// that is a rank itself. Under a launcher rank 0 alone writes and prints.
 int train(const Config& config, const TrainOptions& options);
 
 }  // namespace fsdptrain::tools

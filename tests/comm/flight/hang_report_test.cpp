@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/link/frame.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
@@ -16,15 +17,10 @@ namespace {
 using namespace std::chrono_literals;
 using doctest::Contains;
 
-constexpr std::array<std::string_view, 5> kOps = {"all_gather", "reduce_scatter", "all_reduce",
-                                                  "send", "recv"};
-constexpr std::array<std::string_view, 2> kReduceOps = {"sum", "avg"};
-constexpr std::array<std::string_view, 2> kDTypes = {"float32", "bfloat16"};
-constexpr std::array<std::string_view, 2> kDirections = {"forward", "backward"};
-constexpr std::uint8_t kAllGather = 0;
-constexpr std::uint8_t kReduceScatter = 1;
-constexpr std::uint8_t kAllReduce = 2;
-constexpr std::uint8_t kRecv = 4;
+constexpr auto kAllGather = static_cast<std::uint8_t>(Op::AllGather);
+constexpr auto kReduceScatter = static_cast<std::uint8_t>(Op::ReduceScatter);
+constexpr auto kAllReduce = static_cast<std::uint8_t>(Op::AllReduce);
+constexpr auto kRecv = static_cast<std::uint8_t>(Op::Recv);
 
 constexpr FlightState kPosted = FlightState::Posted;
 constexpr FlightState kStarted = FlightState::Started;
@@ -52,11 +48,10 @@ class Ranks {
   }
 
   HangReport report(std::span<const FlightGroup> groups = {}) const {
-    return describe_hang(rings, 100s, names, groups);
+    return describe_hang(rings, 100s, groups);
   }
 
   std::vector<FlightSnapshot> rings;
-  FlightNames names = {kOps, kReduceOps, kDTypes, kDirections, {}};
 };
 
 // Of a group of 4 ranks; `at` is when it came to its state.
@@ -64,6 +59,7 @@ FlightRecord record(std::uint8_t op, std::uint64_t sequence, FlightState state, 
                     std::string_view group = "fsdp") {
   FlightRecord record;
   record.op = op;
+  record.tag.direction = static_cast<std::uint8_t>(Direction::Forward);
   record.sequence = sequence;
   record.state = state;
   record.posted = record.started = record.completed = at;
@@ -85,8 +81,8 @@ TEST_SUITE("comm/hang_report") {
     }
     for (const int rank : {0, 1, 2}) {
       FlightRecord& waiting = ranks.add(rank, record(kAllGather, 41, kStarted, 88s));
-      waiting.tag = {.root = 1, .group = 5, .invocation = 2, .direction = 1};
-      waiting.dtype = 1;
+      waiting.tag = {.root = 1, .group = 5, .invocation = 2, .direction = 2};
+      waiting.dtype = static_cast<std::uint8_t>(DType::BFloat16);
       waiting.count = 1048576;
       waiting.straggler = rank == 0 ? 2 : 3;
       waiting.longest_wait = rank == 0 ? 1500ms : 11900ms;
@@ -116,7 +112,7 @@ TEST_SUITE("comm/hang_report") {
           "hang report: rings of 2 of 2 ranks, attempt 0\n"
           "nobody waits\n"
           "group 'fsdp' (0000000000000004, 2 ranks): nobody waits\n");
-    CHECK(describe_hang({}, 1s, {}).text ==
+    CHECK(describe_hang({}, 1s).text ==
           "hang report: rings of 0 of 0 ranks, attempt 0\nnobody waits\n");
   }
 
@@ -202,7 +198,7 @@ TEST_SUITE("comm/hang_report") {
     CHECK(differing([](FlightRecord& own) { own.tag.root = 1; }) == "tag");
     CHECK(differing([](FlightRecord& own) { own.tag.group = 1; }) == "tag");
     CHECK(differing([](FlightRecord& own) { own.tag.invocation = 1; }) == "tag");
-    CHECK(differing([](FlightRecord& own) { own.tag.direction = 1; }) == "tag");
+    CHECK(differing([](FlightRecord& own) { own.tag.direction = 2; }) == "tag");
     CHECK(differing([](FlightRecord& own) { own.dtype = 1; }) == "dtype");
     CHECK(differing([](FlightRecord& own) { own.count = 1; }) == "count");
     CHECK(differing([](FlightRecord& own) { own.reduce_op = 1; }) == "reduce op");
@@ -446,11 +442,10 @@ TEST_SUITE("comm/hang_report") {
 
   TEST_CASE("damaged times, numbers without a name and many culprits are still told") {
     Ranks ranks(20);
-    ranks.names = {};
     FlightRecord own = record(17, 5, kStarted, Nanoseconds::min());
     own.group_size = 20;
-    own.dtype = 3;
-    own.reduce_op = 2;
+    own.dtype = 33;
+    own.reduce_op = 22;
     own.root = 4;
     own.tag.direction = 9;
     ranks.add(0, own);
@@ -459,13 +454,33 @@ TEST_SUITE("comm/hang_report") {
     const HangReport report = ranks.report();
     CHECK(report.culprits.size() == 19);
     CHECK(report.text.find("more culprits: ranks 17-19\n") != std::string::npos);
+    CHECK_MESSAGE(report.text.find(
+                      "rank 0 waits in op 17 seq 5 of group 'fsdp' (tag root 0 group 0 "
+                      "invocation 0 in no known direction, dtype 33 x 0, reduce op 22, root rank "
+                      "4) since 0.0 s\n") != std::string::npos,
+                  report.text);
+  }
+
+  TEST_CASE("a group of parameters that any ring has a name for is called by it") {
+    Ranks ranks(2);
+    FlightRecord own = record(kAllReduce, 5, kStarted, 90s);
+    own.group_size = 2;
+    own.tag = {.root = 0, .group = 7, .invocation = 3, .direction = 2};
+    ranks.add(0, own);
+    ranks.rings[1].names.set(0, 7, "h.3.ln_1.weight");
+    const HangReport report = ranks.report();
     CHECK_MESSAGE(
-        report.text.find("rank 0 waits in op 17 seq 5 of group 'fsdp' (tag root 0 group 0 "
-                         "invocation 0 direction 9, dtype 3 x 0, reduce op 2, root rank "
-                         "4) since 0.0 s\n") != std::string::npos,
+        report.text.find("culprit: rank 1 (process 1001 on node1): has not arrived in all_reduce "
+                         "seq 5 of group 'fsdp' for h.3.ln_1.weight; waiting nowhere\n") !=
+            std::string::npos,
         report.text);
-    ranks.names.tag = [](const FlightTag& tag) { return fmt::format("layer {}", tag.direction); };
-    CHECK(ranks.report().text.find("(tag layer 9,") != std::string::npos);
+    CHECK(report.text.find("  rank 0 waits in all_reduce seq 5 of group 'fsdp' for h.3.ln_1.weight "
+                           "(tag root 0 group 7 invocation 3 backward) since 10.0 s\n") !=
+          std::string::npos);
+    // The tag of operations without one is no group's.
+    ranks.rings[0].records[0].tag = {};
+    ranks.rings[1].names.set(0, 0, "wte.weight");
+    CHECK(ranks.report().text.find("wte") == std::string::npos);
   }
 }
 

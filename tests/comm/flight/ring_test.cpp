@@ -37,7 +37,7 @@ class SetClock final : public Clock {
 
 FlightMemory small_memory(std::uint32_t capacity) {
   return FlightMemory::create({.rank = 2, .world_size = 4, .attempt = 7, .host = "node1"},
-                              {.capacity = capacity});
+                              {.capacity = capacity, .names_capacity = 0});
 }
 
 // Every field of it is a function of `number`.
@@ -445,14 +445,15 @@ TEST_SUITE("comm/flight_ring") {
                          DataError);
     expect("", "/ring: not a whole flight ring: it ends within 256 bytes at 0");
     expect(bytes.substr(0, 255), "it ends within 256 bytes at 0");
-    expect(bytes.substr(0, bytes.size() - 1), "4 records make 768 bytes, got 767");
-    expect(bytes + '\0', "4 records make 768 bytes, got 769");
+    expect(bytes.substr(0, bytes.size() - 1),
+           "4 records and 0 bytes for names make 768 bytes, got 767");
+    expect(bytes + '\0', "for names make 768 bytes, got 769");
     expect(with(7, '2'), "not a flight ring: it must begin with FSDPFLT1, got \"FSDPFLT2\"");
     expect(with(8, std::uint32_t{1}), "the version must be 2, got 1");
     expect(with(12, std::uint32_t{64}), "a record must have 128 bytes, got 64");
     expect(with(16, std::uint32_t{0}), "the capacity must be 1 to 1048576 records, got 0");
     expect(with(16, std::uint32_t{0xffffffff}), "records, got 4294967295");
-    expect(with(16, std::uint32_t{5}), "5 records make 896 bytes, got 768");
+    expect(with(16, std::uint32_t{5}), "5 records and 0 bytes for names make 896 bytes, got 768");
     expect(with(24, std::int32_t{-1}), "the rank must be below the world size 4, got -1");
     expect(with(24, std::int32_t{4}), "the rank must be below the world size 4, got 4");
     expect(with(28, std::int32_t{0}), "the world size must be 1 to 1048576, got 0");
@@ -462,6 +463,10 @@ TEST_SUITE("comm/flight_ring") {
     expect(with(65, '\x07'), "the host must be printable characters, then zeros");
     expect(with(100, 'x'), "the host must be printable characters, then zeros");
     expect(with(255, 'x'), "the end of the header must be zero");
+    expect(with(132, 'x'), "the end of the header must be zero");
+    expect(with(128, std::uint32_t{8}), "and 8 bytes for names make 776 bytes, got 768");
+    expect(with(128, ~std::uint32_t{0}), "room for at most 16777216 bytes, got 4294967295");
+    expect(with(136, std::uint64_t{1}), "the names must have at most 0 bytes, got 1");
 
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+// What a process is in its job, from what its launcher put in the environment.
+namespace fsdptrain::comm {
+
+enum class Launcher : std::uint8_t {
+  // Nobody: one rank.
+  None,
+  // fsdptrain launch, which hands descriptors down.
+  Own,
+  // RANK and WORLD_SIZE: torchrun, or whoever sets them by hand.
+  Torchrun,
+  Slurm,
+  OpenMpi,
+  // Hydra, and others that speak the process management interface of MPICH.
+  Pmi,
+};
+std::string_view name_of(Launcher launcher);
+
+// Numbers of descriptors that a rank of our own launcher inherits.
+struct InheritedDescriptors {
+  // comm::Segment::create()'s, of all ranks of the host.
+  int segment = -1;
+  // This rank's FlightMemory.
+  int flight = -1;
+  // store::inherit_connection()'s.
+  int store = -1;
+
+  friend bool operator==(const InheritedDescriptors&, const InheritedDescriptors&) = default;
+};
+
+struct Membership {
+  Launcher launcher = Launcher::None;
+  int rank = 0;
+  int size = 1;
+  // Among the ranks of this host.
+  int local_rank = 0;
+  int local_size = 1;
+  // Tells jobs of one user on one host apart, together with the port; as the launcher wrote it.
+  std::string job_id = {};
+  std::string port = {};
+  // The launcher's own only.
+  std::optional<InheritedDescriptors> descriptors = {};
+  // The variables that say so: "RANK, WORLD_SIZE".
+  std::string variables = {};
+};
+
+// The value of an environment variable; nothing where it is not set. Values that are empty count as
+// not set.
+using Lookup = std::function<std::optional<std::string>(std::string_view name)>;
+// Of this process.
+std::optional<std::string> environment_variable(std::string_view name);
+
+// Our own launcher comes first, then RANK and WORLD_SIZE, then Slurm (a step, not the batch script
+// around it), Open MPI and PMI: the innermost launcher counts. ConfigError, naming the variables,
+// where a set is not whole, a value is no number in its range, or values contradict each other.
+Membership read_environment(const Lookup& lookup);
+
+// "rank 0 of 4, by torchrun (RANK, WORLD_SIZE)"
+std::string to_string(const Membership& membership);
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,254 @@
+#include "comm/init/init.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "comm/error.h"
+#include "comm/fnv.h"
+#include "comm/init/meeting_folder.h"
+#include "comm/shm/connect.h"
+#include "comm/store/socket_pairs.h"
+#include "comm/store/unix_transport.h"
+#include "comm/threads/thread_boards.h"
+#include "runtime/base/processors.h"
+#include "runtime/base/quoted.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+constexpr const char* kSegmentKey = "init/segment";
+constexpr const char* kAllKey = "init/all";
+// A rank that has come, and one that leaves.
+constexpr const char* kHere = "here";
+constexpr const char* kLeft = "left";
+// Nobody waits longer for a goodbye than for a rank that does not answer.
+constexpr Nanoseconds kFarewell = std::chrono::seconds(30);
+
+// Of each rank: as much as the host has; only what is written takes memory.
+std::uint64_t arena_bytes() {
+  const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 1L));
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+void check_one_host(const Membership& membership) {
+  check<ConfigError>(membership.local_size == membership.size,
+                     "{} of {} ranks are on this host, by {} ({}): several hosts come later; start "
+                     "all ranks on one",
+                     membership.local_size, membership.size, name_of(membership.launcher),
+                     membership.variables);
+}
+
+void check_inherited(int descriptor, std::string_view what) {
+  check<ConfigError>(::fcntl(descriptor, F_GETFD) >= 0,
+                     "FSDPTRAIN_WORKER: descriptor {}, the {}, is not open: a program between "
+                     "fsdptrain launch and this one has closed it; let it pass descriptors on",
+                     descriptor, what);
+}
+
+std::string key_of(int rank, std::string_view what) {
+  return fmt::format("rank/{}/{}", rank, what);
+}
+
+std::vector<std::string> keys_of_others(int size, std::string_view what) {
+  std::vector<std::string> keys;
+  for (int rank = 1; rank < size; ++rank) {
+    keys.push_back(key_of(rank, what));
+  }
+  return keys;
+}
+
+// What ranks that meet in this folder call their job to each other.
+std::string job_name(const std::filesystem::path& folder) {
+  Fnv hash;
+  hash.add(folder.filename().native());
+  return fmt::format("{:016x}", hash.value());
+}
+
+int num_online_processors() {
+  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+RankContext::Options context_options(const Membership& membership, const JobOptions& options) {
+  // Our launcher puts the rank in front of each line by itself.
+  const bool is_named = membership.size > 1 && membership.launcher != Launcher::Own;
+  return {.threads = threads_of_rank(options.threads, membership),
+          .log_prefix = is_named ? fmt::format("[rank {}] ", membership.rank) : ""};
+}
+
+}  // namespace
+
+int threads_of_rank(int wanted, const Membership& membership) {
+  if (wanted > 0) {
+    return wanted;
+  }
+  const int usable = num_processors();
+  return is_bound(membership) ? usable : std::max(usable / membership.local_size, 1);
+}
+
+bool is_bound(const Membership& membership) {
+  return membership.launcher == Launcher::Own && membership.size > 1 &&
+         num_processors() < num_online_processors();
+}
+
+Job::Job(const Membership& membership, const JobOptions& options, const Lookup& lookup)
+    : membership_(membership),
+      options_(options),
+      debug_break_(read_break_point(lookup, membership.size), membership.rank),
+      context_(context_options(membership, options)),
+      bound_(context_) {
+  check_one_host(membership_);
+  if (debug_break_.is_set()) {
+    options_.world.timeout = Nanoseconds::max();
+  }
+  if (membership_.launcher == Launcher::Own) {
+    join_own();
+  } else if (membership_.size > 1) {
+    join_others(lookup);
+  } else {
+    boards_ = std::make_unique<ThreadBoards>(1);
+    make_world(boards_->connect(0, true), std::nullopt);
+  }
+  // Who uses our launcher knows it.
+  if (membership_.rank == 0 && membership_.launcher != Launcher::None &&
+      membership_.launcher != Launcher::Own) {
+    std::fputs(fmt::format("fsdptrain: {}\n", to_string(membership_)).c_str(), stderr);
+  }
+}
+
+Job::~Job() {
+  // Before the world whose ring it is.
+  watched_.reset();
+  world_.reset();
+  // Other ranks hear of the end from a connection that ends, and from the store while it is served.
+  store_.reset();
+}
+
+void Job::join_own() {
+  const InheritedDescriptors inherited = membership_.descriptors.value_or(InheritedDescriptors{});
+  check_inherited(inherited.segment, "memory of all ranks");
+  check_inherited(inherited.flight, "flight ring");
+  check_inherited(inherited.store, "connection to the launcher");
+  store::InheritedConnection connection = store::inherit_connection(inherited.store);
+  store_ = std::make_unique<Store>(std::move(connection.connection),
+                                   Store::Options{.identity = {.job_id = membership_.job_id,
+                                                               .rank = membership_.rank,
+                                                               .world_size = membership_.size},
+                                                  .token = connection.token},
+                                   options_.join_timeout);
+  segment_ = std::make_shared<const Segment>(inherited.segment);
+  ::close(inherited.segment);
+  make_world(links(), FlightMemory::adopt(inherited.flight, {.rank = membership_.rank,
+                                                             .world_size = membership_.size}));
+}
+
+void Job::join_others(const Lookup& lookup) {
+  const std::filesystem::path folder = meeting_folder(membership_, lookup);
+  try {
+    Links links = membership_.rank == 0 ? serve_others(folder) : come_to_rank_0(folder);
+    make_world(std::move(links),
+               FlightMemory::create({.rank = membership_.rank, .world_size = membership_.size}));
+  } catch (Error& error) {
+    error.add_context(to_string(membership_));
+    throw;
+  }
+}
+
+Links Job::serve_others(const std::filesystem::path& path) {
+  const MeetingFolder folder(path);
+  const Deadline deadline(monotonic_clock(), options_.join_timeout);
+  const store::Secret token = store::Secret::random();
+  server_ = std::make_unique<store::ServerThread>(
+      folder.listen(),
+      store::ServerOptions{
+          .job_id = job_name(path), .token = token, .world_size = membership_.size});
+  folder.publish(token);
+  open_store(path, {token, store::connect_unix(path / "store", monotonic_clock(), deadline.left())},
+             deadline);
+  const Descriptor memory(Segment::create({membership_.size, arena_bytes()}));
+  segment_ = std::make_shared<const Segment>(memory.number());
+  Links mine = links();
+  store_->set(kSegmentKey, fmt::format("/proc/{}/fd/{}", ::getpid(), memory.number()),
+              deadline.left());
+  store_->wait(keys_of_others(membership_.size, kHere), deadline.left());
+  store_->set(kAllKey, "", deadline.left());
+  return mine;
+}
+
+Links Job::come_to_rank_0(const std::filesystem::path& path) {
+  const Deadline deadline(monotonic_clock(), options_.join_timeout);
+  open_store(path, come_to(path, deadline), deadline);
+  const std::string memory = store_->get(kSegmentKey, deadline.left());
+  const Descriptor file(::open(memory.c_str(), O_RDWR | O_CLOEXEC));
+  check<ConfigError>(file.is_open(),
+                     "{}, the memory of rank 0, cannot be opened: {}; ranks of one host must see "
+                     "each other's processes",
+                     printable(memory), std::generic_category().message(errno));
+  segment_ = std::make_shared<const Segment>(file.number());
+  // Before the others go on: from here on they notice if this rank dies.
+  Links mine = links();
+  store_->set(key_of(membership_.rank, kHere), "", deadline.left());
+  store_->get(kAllKey, deadline.left());
+  return mine;
+}
+
+void Job::open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline) {
+  store_ = std::make_unique<Store>(std::move(meet.connection),
+                                   Store::Options{.identity = {.job_id = job_name(folder),
+                                                               .rank = membership_.rank,
+                                                               .world_size = membership_.size},
+                                                  .token = meet.token},
+                                   deadline.left());
+}
+
+Links Job::links() const {
+  const Segment::Shape& shape = segment_->shape();
+  check<ConfigError>(shape.num_ranks == membership_.size,
+                     "the memory of all ranks is for {} of them, but {} says {}", shape.num_ranks,
+                     membership_.variables, membership_.size);
+  const bool spins = membership_.local_size * threads_of_rank(options_.threads, membership_) <=
+                     num_online_processors();
+  return connect_shm(segment_, membership_.rank, spins);
+}
+
+void Job::make_world(Links links, std::optional<FlightMemory> flight) {
+  world_ = std::make_unique<World>(std::move(links), options_.world, std::move(flight));
+  watched_ = std::make_unique<WatchedRing>(where_, world_->flight_ring().memory().descriptor());
+}
+
+void Job::fail(std::string_view reason) noexcept {
+  if (world_) {
+    world_->fail(reason);
+  }
+  try {
+    if (store_) {
+      store_->report_failure(reason, kFarewell);
+    }
+  } catch (const std::exception&) {
+    // They hear of it from the end of this process.
+  }
+}
+
+void Job::close() {
+  if (!store_) {
+    return;
+  }
+  if (!server_) {
+    if (membership_.launcher != Launcher::Own) {
+      store_->set(key_of(membership_.rank, kLeft), "", kFarewell);
+    }
+    store_->close(kFarewell);
+    return;
+  }
+  // The store goes with this process: not before the others have left it.
+  store_->wait(keys_of_others(membership_.size, kLeft), options_.world.timeout);
+  store_->close(kFarewell);
+}
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "comm/init/debug_break.h"
+#include "comm/init/environment.h"
+#include "comm/init/meeting_folder.h"
+#include "comm/init/where_signal.h"
+#include "comm/shm/segment.h"
+#include "comm/store/client.h"
+#include "comm/store/server_loop.h"
+#include "comm/threads/thread_boards.h"
+#include "comm/world.h"
+#include "runtime/base/rank_context.h"
+
+// How a process becomes a rank of its job, whoever started it.
+namespace fsdptrain::comm {
+
+struct JobOptions {
+  World::Options world = {};
+  // Compute threads of this rank; 0: as many as each rank of the host can have a processor for.
+  int threads = 0;
+  // How long ranks wait for each other to come.
+  Nanoseconds join_timeout = std::chrono::minutes(10);
+};
+
+// Compute threads of a rank: `wanted`, or, where that is 0, its share of the processors that this
+// process may use, at least one. A rank that its launcher has bound to processors of its own has
+// all of those.
+int threads_of_rank(int wanted, const Membership& membership);
+// Whether it has done so.
+bool is_bound(const Membership& membership);
+
+// One rank of a job, from the moment it has met the others: its rank context, bound to the thread
+// that made it, the world of all ranks, and the store of the job. SIGUSR2 prints where it is.
+//
+// A rank that ends without close() has failed, and ends the others.
+class Job {
+ public:
+  // Blocks until all ranks are here. ConfigError for several hosts, for descriptors that a wrapper
+  // has closed, and for FSDPTRAIN_BREAK_RANK that is none; TimeoutError if ranks do not come;
+  // further as World. Rank 0 says on standard error who has started the job, if anybody has.
+  Job(const Membership& membership, const JobOptions& options,
+      const Lookup& lookup = environment_variable);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  const Membership& membership() const { return membership_; }
+  World& world() { return *world_; }
+  // Null for one rank that nobody has started as such.
+  Store* store() { return store_.get(); }
+
+  // Before each step: DebugBreak::at().
+  void break_for_debugger(std::int64_t step) { debug_break_.at(step); }
+  DebugBreak& debug_break() { return debug_break_; }
+
+  // Makes all ranks end with "rank R failed: reason". From any thread.
+  void fail(std::string_view reason) noexcept;
+  // Says goodbye: that this rank ends is no failure. Once, when its work is done; nothing
+  // collective follows.
+  void close();
+
+ private:
+  void join_own();
+  void join_others(const Lookup& lookup);
+  // When all are there.
+  Links serve_others(const std::filesystem::path& folder);
+  Links come_to_rank_0(const std::filesystem::path& folder);
+  void open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline);
+  // By the shared memory.
+  Links links() const;
+  void make_world(Links links, std::optional<FlightMemory> flight);
+
+  Membership membership_;
+  JobOptions options_;
+  DebugBreak debug_break_;
+  WhereSignal where_;
+  RankContext context_;
+  ContextGuard bound_;
+  // Where rank 0 serves the store itself.
+  std::unique_ptr<store::ServerThread> server_;
+  std::unique_ptr<Store> store_;
+  // Of one rank alone.
+  std::unique_ptr<ThreadBoards> boards_;
+  std::shared_ptr<const Segment> segment_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<WatchedRing> watched_;
+};
+
+// By the environment of this process.
+inline Job init_from_environment(const JobOptions& options = {}) {
+  return {read_environment(environment_variable), options};
+}
+
+}  // namespace fsdptrain::comm

@@ -1,0 +1,185 @@
+#include "comm/init/meeting_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "comm/error.h"
+#include "comm/fnv.h"
+#include "comm/store/unix_transport.h"
+
+namespace fsdptrain::comm {
+namespace {
+
+constexpr Nanoseconds kPause = std::chrono::milliseconds(10);
+constexpr std::size_t kLongestName = 24;
+
+std::string reason() {
+  return std::generic_category().message(errno);
+}
+
+// What can stand in a path, and differs where the text does.
+std::string path_word(std::string_view text) {
+  std::string word;
+  for (const char c : text.substr(0, kLongestName)) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    word += is_plain ? c : '_';
+  }
+  if (word != text) {
+    Fnv hash;
+    hash.add(text);
+    word += fmt::format("-{:08x}", hash.value() & 0xffffffff);
+  }
+  return word.empty() ? "none" : word;
+}
+
+// Of the whole file, from the begin.
+flock whole_file() {
+  flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+void check_private(const std::filesystem::path& path) {
+  struct stat status {};
+  const bool is_known = ::lstat(path.c_str(), &status) == 0;
+  check<ConfigError>(is_known && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+                         (status.st_mode & 07777) == 0700,
+                     "{}: must be a folder of this user that no other may enter (mode 700): ranks "
+                     "would meet strangers there; remove it, or set TMPDIR to another folder",
+                     path.native());
+}
+
+bool is_same_file(int descriptor, const std::filesystem::path& path) {
+  struct stat mine {};
+  struct stat there {};
+  return ::fstat(descriptor, &mine) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+// Nothing while rank 0 is not there.
+std::optional<store::Secret> read_token(const std::filesystem::path& folder) {
+  const Descriptor lock(::open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  flock held = whole_file();
+  // What a dead rank 0 has left is not locked.
+  if (!lock.is_open() || ::fcntl(lock.number(), F_OFD_GETLK, &held) != 0 ||
+      held.l_type == F_UNLCK) {
+    return std::nullopt;
+  }
+  check_private(folder);
+  const Descriptor file(::open((folder / "token").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.is_open()) {
+    return std::nullopt;
+  }
+  struct stat status {};
+  check<ConfigError>(::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) &&
+                         status.st_uid == ::geteuid() && (status.st_mode & 07777) == 0600,
+                     "{}: must be a file of this user that no other may read (mode 600)",
+                     (folder / "token").native());
+  std::array<char, store::Secret::kBytes> bytes{};
+  if (::read(file.number(), bytes.data(), bytes.size()) != ssize_t{bytes.size()}) {
+    return std::nullopt;
+  }
+  return store::Secret::from_bytes({bytes.data(), bytes.size()});
+}
+
+}  // namespace
+
+std::filesystem::path meeting_folder(const Membership& membership, const Lookup& lookup) {
+  std::string base = lookup("XDG_RUNTIME_DIR").value_or("");
+  if (base.empty() || ::access(base.c_str(), W_OK | X_OK) != 0) {
+    base = lookup("TMPDIR").value_or("");
+  }
+  if (base.empty()) {
+    base = "/tmp";
+  }
+  return std::filesystem::path(base) / fmt::format("fsdptrain-{}-{}-{}", ::geteuid(),
+                                                   path_word(membership.job_id),
+                                                   path_word(membership.port));
+}
+
+MeetingFolder::MeetingFolder(std::filesystem::path path) : path_(std::move(path)) {
+  const std::string lock_path = (path_ / "lock").native();
+  const Deadline deadline(monotonic_clock(), std::chrono::seconds(5));
+  while (true) {
+    const bool is_made = ::mkdir(path_.c_str(), 0700) == 0;
+    check<ConfigError>(is_made || errno == EEXIST,
+                       "{}: the folder where ranks meet cannot be made: {}; set TMPDIR to one that "
+                       "this user may write to",
+                       path_.native(), reason());
+    check_private(path_);
+    lock_ = Descriptor(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    flock lock = whole_file();
+    const bool is_locked = lock_.is_open() && ::fcntl(lock_.number(), F_OFD_SETLK, &lock) == 0;
+    // Whoever removed the folder meanwhile has removed what was locked here.
+    if (is_locked && is_same_file(lock_.number(), lock_path)) {
+      break;
+    }
+    check<ConfigError>(lock_.is_open() || errno == ENOENT, "{}: cannot be made: {}", lock_path,
+                       reason());
+    check<ConfigError>(!deadline.passed(),
+                       "{}: another rank 0 of the same job is waiting for its ranks there: give "
+                       "each job of this host a MASTER_PORT of its own",
+                       path_.native());
+    std::this_thread::sleep_for(kPause);
+  }
+  ::unlink((path_ / "token").c_str());
+  ::unlink((path_ / "store").c_str());
+}
+
+MeetingFolder::~MeetingFolder() {
+  for (const char* name : {"token", "token.new", "store", "lock"}) {
+    ::unlink((path_ / name).c_str());
+  }
+  ::rmdir(path_.c_str());
+}
+
+std::unique_ptr<store::Listener> MeetingFolder::listen() const {
+  return store::listen_unix(path_ / "store");
+}
+
+void MeetingFolder::publish(const store::Secret& token) const {
+  const std::filesystem::path unfinished = path_ / "token.new";
+  ::unlink(unfinished.c_str());
+  const Descriptor file(
+      ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::string_view bytes = token.bytes();
+  const bool is_written =
+      file.is_open() && ::fchmod(file.number(), 0600) == 0 &&
+      ::write(file.number(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+      ::rename(unfinished.c_str(), (path_ / "token").c_str()) == 0;
+  check<IoError>(is_written, "{}: writing the token of the job failed: {}", path_.native(),
+                 reason());
+}
+
+Meet come_to(const std::filesystem::path& folder, const Deadline& deadline) {
+  while (true) {
+    const std::optional<store::Secret> token = read_token(folder);
+    if (token) {
+      // It listened before it wrote the token, and may be gone by now.
+      try {
+        return {*token, store::connect_unix(folder / "store", monotonic_clock(), kPause)};
+      } catch (const TimeoutError&) {
+        check<TimeoutError>(!deadline.passed(), "{}: rank 0 does not answer there after {}",
+                            folder.native(), to_string(deadline.timeout()));
+      }
+    }
+    check<TimeoutError>(!deadline.passed(),
+                        "{}: no rank 0 has come there after {}: is it running, on this host, with "
+                        "the same MASTER_PORT and TMPDIR?",
+                        folder.native(), to_string(deadline.timeout()));
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace fsdptrain::comm

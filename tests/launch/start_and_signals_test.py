@@ -1,0 +1,376 @@
+"""How jobs of any programs start, print, are stopped and end; see launch_case.py."""
+
+import os
+import pathlib
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+
+from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
+
+IGNORES_TERM = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+WAITS = shell("echo ready; exec sleep 1000")
+
+
+class Start(LaunchTest):
+    def test_ranks_have_their_environment_and_a_prefix(self):
+        def run(size):
+            job = Job("--nproc-per-node", size, "--", *shell(
+                "echo out $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE; echo err $RANK >&2"))
+            self.check_ended(job, 0)
+            self.assertEqual(sorted(job.out.splitlines()),
+                             [f"[rank {r}] out {r} {r} {size} {size}" for r in range(size)])
+            self.assertEqual(sorted(job.err.splitlines()),
+                             [f"[rank {r}] err {r}" for r in range(size)])
+        self.each([(size,) for size in (1, 2, 3, 4)], run)
+
+    def test_64_ranks_on_this_machine(self):
+        job = Job("--nproc-per-node", 64, "--", *shell("echo $RANK"))
+        self.check_ended(job, 0)
+        self.assertEqual(len(job.out.splitlines()), 64)
+
+    def test_a_program_that_cannot_be_started_is_exit_code_2_with_cause_and_cure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text("print(1)\n")
+            broken = pathlib.Path(folder) / "broken"
+            broken.write_text("#!/no/such/interpreter\n")
+            broken.chmod(0o755)
+            text = pathlib.Path(folder) / "text"
+            text.write_text("no program\n")
+            text.chmod(0o755)
+            cases = [("nosuchprogram", "is in no folder of PATH; give its path"),
+                     (f"{folder}/nosuch", "is not there"),
+                     (script, "put the interpreter in front: python3"),
+                     (folder, "may not be executed"),
+                     (broken, "the interpreter of its first line is not"),
+                     (text, "is no program of this machine")]
+
+            def run(size, program, why):
+                job = Job("--nproc-per-node", size, "--", program)
+                self.check_ended(job, 2, why)
+                # One line, and no report of a rank that never was.
+                self.check(job.err.count("\n") == 1, job, "more is said")
+            self.each([(size, *case) for size in (1, 4) for case in cases], run)
+
+    def test_options_that_cannot_be_are_exit_code_2(self):
+        cases = [(["--nproc-per-node", "0", "true"], "must be a number from 1 to 256"),
+                 (["--nproc-per-node", "-1", "true"], "must be a number from 1 to 256"),
+                 (["--nproc-per-node", "abc", "true"], "must be a number from 1 to 256"),
+                 (["--nproc-per-node", "257", "true"], "must be a number from 1 to 256"),
+                 (["--nnodes", "2", "true"], "--nnodes: not yet: one node, no restarts"),
+                 (["--max_restarts=3", "true"], "--max-restarts: not yet: one node, no restarts"),
+                 (["--rdzv_backend", "c10d", "true"], "--rdzv-backend: not yet"),
+                 (["--rdzv-endpoint=h:1", "true"], "--rdzv-endpoint: not yet"),
+                 (["-m", "module"], "put the interpreter in front: -- python3 -m MODULE"),
+                 (["--tee", "true"], "--tee: there is no folder for the files"),
+                 (["--tee", "7", "true"], "--tee"),
+                 (["--unknown", "true"], "--unknown"),
+                 ([], "no program was given"),
+                 (["--"], "no program was given")]
+
+        def run(arguments, why):
+            self.check_ended(Job(*arguments), 2, why)
+        self.each(cases, run)
+
+    def test_torchruns_words_and_variables_are_understood(self):
+        job = Job("--standalone", "--nnodes=1", "--max_restarts", "0", "--no_python",
+                  "--monitor-interval", "1", *shell("echo $WORLD_SIZE"),
+                  env={"PET_NPROC_PER_NODE": "2", "PET_NNODES": "1:1"})
+        self.check_ended(job, 0)
+        self.assertEqual(sorted(job.out.splitlines()), ["[rank 0] 2", "[rank 1] 2"])
+        self.check_ended(Job("true", env={"PET_NNODES": "2"}), 2, "--nnodes: not yet")
+
+    def test_our_commands_are_known_behind_a_mark(self):
+        job = self.check_ended(Job("--nproc-per-node", "2", "--", "version"), 0)
+        self.assertIn("[rank 1] fsdptrain", job.out)
+        self.check_ended(Job("--", "train", "--no-such-option"), 1, "--no-such-option")
+
+    def test_descriptors_of_the_user_and_words_of_the_program_go_through(self):
+        job = Job("--", "sh", "-c", 'printf "%s|" "$@"', "x", "[a,b]", "", "--", "--tee", "{}")
+        self.check_ended(job, 0)
+        self.assertEqual(job.out, "[rank 0] [a,b]||--|--tee|{}|\n")
+
+    def test_too_few_descriptors_are_named_and_nothing_is_left(self):
+        job = Job("--nproc-per-node", "64", "--", *WAITS,
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+        self.check_ended(job, 1, "64 ranks need", "the limit is 100", "ulimit -n")
+        # A limit that may be raised is.
+        job = Job("--nproc-per-node", "64", "--", "true",
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000)))
+        self.check_ended(job, 0)
+
+    def test_a_launcher_that_was_started_without_children_or_input(self):
+        job = Job("--", *shell("cat; echo end"), stdin=subprocess.DEVNULL,
+                  preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.check_ended(job, 0)
+        self.assertEqual(job.out, "[rank 0] end\n")
+
+
+class Ends(LaunchTest):
+    def test_the_first_rank_that_fails_is_named_with_its_last_lines(self):
+        def run(size, rank, how, said):
+            job = Job("--nproc-per-node", size, "--", *shell(
+                f"[ $RANK = {rank} ] || exec sleep 1000; echo last words; {how}"))
+            self.check_ended(job, 1, f"rank {rank} failed first", f"it {said}", "  | last words")
+        hows = [("exit 1", "ended with exit code 1"), ("kill -9 $$", "was ended by signal 9"),
+                ("kill -SEGV $$", "was ended by signal 11 (SIGSEGV)"),
+                ("kill -ABRT $$", "was ended by signal 6 (SIGABRT)"),
+                ("exit 255", "ended with exit code 255")]
+        self.each([(size, rank, *how) for size in (1, 2, 3, 4) for rank in {0, size - 1}
+                   for how in hows], run)
+
+    def test_of_two_ranks_that_fail_within_a_second_the_first_is_named(self):
+        def run(first, second):
+            job = Job("--nproc-per-node", 3, "--", *shell(
+                f"trap '' TERM; [ $RANK = {first} ] && exit 3; "
+                f"[ $RANK = {second} ] && sleep 0.3 && kill -9 $$; sleep 0.6"))
+            self.check_ended(job, 1, f"rank {first} failed first")
+        self.each([(0, 1), (1, 0), (2, 0), (0, 2)], run)
+
+    def test_the_exit_code_of_the_first_is_passed_on(self):
+        for script, code in (("exit 85", 85), ("kill -9 $$", 137)):
+            job = Job("--nproc-per-node", 2, "--propagate-exit-code", "--",
+                      *shell(f"[ $RANK = 1 ] || exec sleep 1000; {script}"))
+            self.check_ended(job, code, "rank 1 failed first")
+
+    def test_a_rank_that_is_done_or_has_saved_is_waited_for(self):
+        def run(early, late, code):
+            job = Job("--nproc-per-node", 2, "--", *shell(
+                f"[ $RANK = 0 ] && exit {early}; sleep 1; echo saved; exit {late}"))
+            self.check_ended(job, code)
+            self.assertEqual((job.out, job.err), ("[rank 1] saved\n", ""))
+        self.each([(0, 0, 0), (75, 75, 75), (75, 0, 75), (0, 75, 75)], run)
+
+    def test_what_a_rank_started_ends_with_the_job(self):
+        def run(script, code):
+            job = Job("--nproc-per-node", 2, "--", *shell(script))
+            self.check_ended(job, code)
+        self.each([("sleep 1000 & exit 0", 0), ("sleep 1000 & kill -9 $$", 1),
+                   ("(trap '' TERM; sleep 1000) & sleep 0.2; exit 1", 1)], run)
+
+    def test_nothing_outlives_a_launcher_that_is_killed(self):
+        def run(size):
+            job = Job("--nproc-per-node", size, "--", *shell(
+                "trap '' TERM INT HUP; sleep 1000 & echo ready; while :; do sleep 1; done"))
+            job.wait_for_line("ready", size)
+            job.send(signal.SIGKILL)
+            job.wait_until(lambda: not job.processes(), "the end of all")
+            self.check_ended(job, -signal.SIGKILL)
+        self.each([(size,) for size in (1, 2, 3, 4)], run)
+
+    def test_two_jobs_at_once_know_nothing_of_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = [Job("--nproc-per-node", 2, "--log-dir", folder, "--", *WAITS)
+                    for _ in range(2)]
+            for job in jobs:
+                job.wait_for_line("ready", 2)
+            os.kill(jobs[0].pids_of("sleep 1000")[0], signal.SIGKILL)
+            self.check_ended(jobs[0], 1, "failed first")
+            self.assertEqual(len(jobs[1].pids_of("sleep 1000")), 2)
+            jobs[1].send(signal.SIGTERM)
+            self.check_ended(jobs[1], 143)
+            self.assertEqual(len(os.listdir(folder)), 2)
+
+
+class Signals(LaunchTest):
+    def test_a_signal_stops_the_job(self):
+        def run(size, number):
+            job = Job("--nproc-per-node", size, "--", *WAITS)
+            job.wait_for_line("ready", size)
+            job.send(number)
+            self.check_ended(job, 128 + number, f"stopped by signal {int(number)}")
+        self.each([(size, number) for size in (1, 2, 3, 4)
+                   for number in (signal.SIGINT, signal.SIGTERM)] +
+                  [(2, signal.SIGHUP), (2, signal.SIGQUIT)], run)
+
+    def test_a_second_interrupt_ends_ranks_that_ignore_signals_at_once(self):
+        def run(size):
+            job = Job("--nproc-per-node", size, "--", *shell(
+                "trap '' INT TERM; echo ready; while :; do sleep 0.05; done"))
+            job.wait_for_line("ready", size)
+            job.send(signal.SIGINT)
+            time.sleep(0.2)
+            self.assertIsNone(job.process.poll())
+            job.send(signal.SIGINT)
+            self.check_ended(job, 130, seconds=10)
+        self.each([(size,) for size in (1, 2, 4)], run)
+
+    def test_ranks_that_ignore_SIGTERM_are_killed_after_the_shutdown_timeout(self):
+        def run(size):
+            job = Job("--nproc-per-node", size, "--shutdown-timeout", "0.7", "--", *IGNORES_TERM)
+            job.wait_for_line("ready", size)
+            begin = time.monotonic()
+            job.send(signal.SIGTERM)
+            time.sleep(0.1)
+            job.send(signal.SIGTERM)
+            self.check_ended(job, 143)
+            self.assertGreater(time.monotonic() - begin, 0.7)
+        self.each([(size,) for size in (1, 2, 4)], run)
+
+    def test_a_rank_that_ignores_SIGTERM_is_killed_5_s_after_the_failure_of_another(self):
+        job = Job("--nproc-per-node", 2, "--", *shell(
+            "[ $RANK = 1 ] && sleep 0.2 && exit 1; trap '' TERM; while :; do sleep 0.05; done"))
+        self.check_ended(job, 1, "rank 1 failed first", "then rank 0 was ended by signal 9")
+        self.assertGreater(job.seconds, 5)
+
+    def test_ranks_that_save_their_state_after_a_signal_make_it_75(self):
+        job = Job("--nproc-per-node", 3, "--", *shell(
+            "trap 'sleep 0.$RANK; echo saved; exit 75' TERM; echo ready; "
+            "while :; do sleep 0.05; done"))
+        job.wait_for_line("ready", 3)
+        job.send(signal.SIGTERM)
+        self.check_ended(job, 75)
+        self.assertEqual(job.out.count("saved"), 3)
+
+    def test_a_program_behind_a_shell_has_the_time_of_a_shutdown(self):
+        # The shell dies of the signal at once; what it runs does not.
+        script = "trap 'sleep 0.5; echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+        job = Job("--nproc-per-node", 2, "--", *shell(f'sh -c "{script}"; true'))
+        job.wait_for_line("ready", 2)
+        job.send(signal.SIGTERM)
+        self.check_ended(job, 143)
+        self.assertEqual(job.out.count("saved"), 2)
+
+    def test_a_signal_to_all_processes_is_no_failure(self):
+        job = Job("--nproc-per-node", 3, "--", *WAITS)
+        job.wait_for_line("ready", 3)
+        for pid in job.pids_of("sleep 1000"):
+            os.kill(pid, signal.SIGTERM)
+        job.send(signal.SIGTERM)
+        self.check_ended(job, 143)
+
+    def test_an_ignored_signal_stays_ignored_also_for_the_ranks(self):
+        job = Job("--", *shell("echo ready; sleep 0.5; echo done"),
+                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        job.wait_for_line("ready")
+        job.send(signal.SIGHUP)
+        for pid in job.pids_of("sh -c"):
+            os.kill(pid, signal.SIGHUP)
+        self.check_ended(job, 0)
+        self.assertIn("done", job.out)
+
+    def test_SIGUSR1_goes_through_and_SIGUSR2_ends_nothing(self):
+        job = Job("--nproc-per-node", 2, "--", *shell(
+            "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done"))
+        job.wait_for_line("ready", 2)
+        job.send(signal.SIGUSR2)
+        job.send(signal.SIGUSR1)
+        self.check_ended(job, 0)
+        self.assertEqual(job.out.count("got it"), 2)
+
+
+class Output(LaunchTest):
+    def files(self, folder):
+        (job,) = pathlib.Path(folder).iterdir()
+        return {str(path.relative_to(job)): path.read_bytes()
+                for path in job.rglob("*") if path.is_file()}
+
+    def test_partial_lines_long_lines_and_bytes_come_through(self):
+        job = Job("--", *shell("printf partial; printf 'bin\\000\\377\\n' >&2; "
+                               "head -c 100000 /dev/zero | tr '\\0' x; echo; printf end"))
+        self.check_ended(job, 0)
+        text = "".join(line.removeprefix("[rank 0] ") for line in job.out.splitlines())
+        self.assertEqual(text, "partial" + "x" * 100000 + "end")
+        self.assertEqual(job.err, "[rank 0] bin\0\ufffd\n")
+
+    def test_much_output_of_several_ranks_is_whole(self):
+        job = Job("--nproc-per-node", 3, "--", *shell("seq 1 100000"))
+        self.check_ended(job, 0)
+        for rank in range(3):
+            mine = [line.removeprefix(f"[rank {rank}] ") for line in job.out.splitlines()
+                    if line.startswith(f"[rank {rank}]")]
+            self.check(mine == [str(i) for i in range(1, 100001)], rank, "lines are lost")
+
+    def test_logs_are_the_bytes_and_go_where_they_are_sent(self):
+        cases = [([], True, {"rank-0.out": b"o0", "rank-0.err": b"e0", "rank-1.out": b"o1",
+                             "rank-1.err": b"e1"}),
+                 (["--redirect"], False, {"rank-0.out": b"o0", "rank-0.err": b"e0",
+                                          "rank-1.out": b"o1", "rank-1.err": b"e1"}),
+                 (["-t", "1"], True, {"rank-0.out": b"o0", "rank-1.out": b"o1"}),
+                 (["-r", "1:1"], None, {"rank-1.out": b"o1"})]
+        for options, is_shown, files in cases:
+            with self.subTest(options), tempfile.TemporaryDirectory() as folder:
+                job = Job("--nproc-per-node", 2, "--log-dir", folder, *options, "--",
+                          *shell("printf o$RANK; printf e$RANK >&2"))
+                self.check_ended(job, 0)
+                self.assertEqual(self.files(folder), files)
+                if is_shown is not None:
+                    self.assertEqual("o0" in job.out, is_shown)
+
+    def test_a_failure_leaves_report_and_rings_in_the_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job("--nproc-per-node", 2, "--log-dir", folder, "--", *shell("exit $RANK"))
+            self.check_ended(job, 1)
+            files = self.files(folder)
+            self.assertIn(b"rank 1 failed first", files["report.txt"])
+            for rank in range(2):
+                self.assertTrue(files[f"flight/rank-{rank}.ring"].startswith(b"FSDPFLT1"))
+
+    def test_a_folder_that_cannot_be_written_is_exit_code_2_before_any_rank(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "file"
+            file.write_text("")
+            for path in (file, file / "logs", "/proc/logs"):
+                job = Job("--nproc-per-node", 2, "--log-dir", path, "--", *shell(
+                    f"echo started > {folder}/started"))
+                self.check_ended(job, 2, str(path))
+                self.assertFalse((pathlib.Path(folder) / "started").exists())
+
+    def test_only_ranks_that_are_asked_for_are_shown(self):
+        job = Job("--nproc-per-node", 3, "--local-ranks-filter", "0,2", "--", *shell("echo x"))
+        self.check_ended(job, 0)
+        self.assertEqual(sorted(job.out.splitlines()), ["[rank 0] x", "[rank 2] x"])
+
+    def test_standard_output_that_is_gone_does_not_end_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = pathlib.Path(folder) / "done"
+            work = shell(f"echo some; sleep 0.3; echo more; sleep 0.3; touch {done}")
+            with open("/dev/full", "w", encoding="ascii") as full:
+                for name, options in (
+                        ("full", {"stdout": full}),
+                        ("closed", {"preexec_fn": lambda: os.close(1), "stdout": None})):
+                    with self.subTest(name):
+                        job = Job("--", *work, **options)
+                        self.check_ended(job, 1, "standard output takes nothing more")
+                        self.check(job.err.count("nothing more") == 1, job, "it is said twice")
+                        self.assertTrue(done.exists())
+                        done.unlink()
+            read, write = os.pipe()
+            job = Job("--", *work, stdout=write)
+            os.close(write)
+            os.read(read, 1)
+            os.close(read)
+            self.check_ended(job, 1, "standard output takes nothing more: Broken pipe")
+            self.assertTrue(done.exists())
+
+    def test_a_failure_is_noticed_while_nobody_reads_the_output(self):
+        read, write = os.pipe()
+        job = Job("--nproc-per-node", 2, "--", *shell(
+            "[ $RANK = 0 ] && exec seq 1 10000000; sleep 0.5; exit 3"), stdout=write)
+        os.close(write)
+        job.wait_until(lambda: not job.pids_of("seq"), "the end of rank 0")
+        reader = threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(read, 65536),
+                                                                     b"")])
+        reader.start()
+        self.check_ended(job, 1, "rank 1 failed first")
+        reader.join()
+        os.close(read)
+
+    def test_a_full_disk_for_logs_is_said_once_and_becomes_exit_code_1(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = (f"mount -t tmpfs -o size=64k tmpfs {folder} || exit 77; {FSDPTRAIN} launch "
+                      f"--nproc-per-node 2 --log-dir {folder} --redirect -- seq 1 100000")
+            namespace = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+            result = subprocess.run([*namespace, "sh", "-c", script], capture_output=True, text=True,
+                                    timeout=60, check=False)
+            if result.returncode == 77 or result.stderr.startswith("unshare:"):
+                self.skipTest("this user may not mount a small file system")
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertEqual(result.stderr.count("the job goes on"), 1, result.stderr)
+
+
+if __name__ == "__main__":
+    main()

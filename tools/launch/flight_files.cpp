@@ -1,0 +1,33 @@
+#include "tools/launch/flight_files.h"
+
+#include <cerrno>
+#include <span>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+
+namespace fsdptrain::tools {
+
+void write_ring(int descriptor, const std::filesystem::path& path) {
+  struct stat status {};
+  check<IoError>(::fstat(descriptor, &status) == 0, "launch: a flight ring cannot be read: {}",
+                 std::generic_category().message(errno));
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), 0);
+  check<IoError>(count == static_cast<ssize_t>(bytes.size()),
+                 "launch: a flight ring cannot be read: {}",
+                 std::generic_category().message(errno));
+  write_text(bytes, path);
+}
+
+void write_text(std::string_view text, const std::filesystem::path& path) {
+  std::optional<File> file = File::create(path);
+  check<IoError>(file.has_value(), "{}: exists already", path.native());
+  file->write_at(0, std::as_bytes(std::span(text)));
+}
+
+}  // namespace fsdptrain::tools

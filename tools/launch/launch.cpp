@@ -1,0 +1,388 @@
+#include "tools/launch/launch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "comm/clock.h"
+#include "comm/collective/collective_record.h"
+#include "comm/flight/hang_report.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/quoted.h"
+#include "tools/exit_code.h"
+#include "tools/launch/exec_stage.h"
+#include "tools/launch/flight_files.h"
+#include "tools/launch/ranks.h"
+#include "tools/launch/report.h"
+#include "tools/launch/signal_intake.h"
+#include "tools/launch/watchdog.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using namespace std::chrono_literals;
+using comm::Nanoseconds;
+
+// Between two looks at the rings.
+constexpr Nanoseconds kBetweenLooks = 1s;
+// What a rank can be in is among its newest records.
+constexpr std::uint32_t kRecordsToWatch = 64;
+constexpr std::uint32_t kRecordsToReport = 512;
+// For what ranks started and left behind.
+constexpr Nanoseconds kLeftOverGrace = 5s;
+constexpr Nanoseconds kBetweenLeftOvers = 20ms;
+
+// Tells jobs of one host apart, and is the name of a folder.
+std::string new_job_id() {
+  return fmt::format("{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), ::getpid());
+}
+
+std::filesystem::path make_folder(const LaunchOptions& options, const std::string& job_id) {
+  if (!options.log_dir) {
+    return {};
+  }
+  // Of a worker, wherever it goes.
+  const std::filesystem::path folder = std::filesystem::absolute(*options.log_dir) / job_id;
+  make_folders(folder);
+  return folder;
+}
+
+Supervisor::Options supervisor_options(const LaunchOptions& options) {
+  return {.num_ranks = options.num_ranks,
+          .shutdown_timeout = options.shutdown_timeout,
+          .propagate_exit_code = options.propagate_exit_code};
+}
+
+class Job {
+ public:
+  Job(const LaunchOptions& options, const SignalIntake& signals)
+      : options_(options),
+        signals_(signals),
+        job_id_(new_job_id()),
+        folder_(make_folder(options, job_id_)),
+        ranks_({.launch = options, .job_id = job_id_, .folder = folder_}, console_),
+        supervisor_(supervisor_options(options), clock_) {}
+
+  int run() {
+    while (!supervisor_.is_finished()) {
+      wait(next_wake());
+      turn();
+    }
+    end_left_overs();
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_.rank(rank).output->finish();
+      ranks_.rank(rank).error->finish();
+    }
+    console_.progress("");
+    return conclude();
+  }
+
+  Console& console() { return console_; }
+  // Why the program could not be started; empty: it could.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  // All that can be done without waiting. Signals first: a rank may have had one, too.
+  void turn() {
+    for (const int signal : signals_.take()) {
+      take_signal(signal);
+    }
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      take_start(ranks_.rank(rank));
+      take_output(ranks_.rank(rank));
+    }
+    take_ends();
+    if (clock_.now() >= next_look_) {
+      look();
+      next_look_ = clock_.now() + kBetweenLooks;
+    }
+    apply(supervisor_.tick());
+    console_.flush();
+    say_losses();
+  }
+
+  Nanoseconds next_wake() const {
+    const Nanoseconds wake = std::min(next_look_, supervisor_.deadline().value_or(next_look_));
+    return std::max(wake - clock_.now(), Nanoseconds{0});
+  }
+
+  void wait(Nanoseconds timeout) {
+    std::vector<pollfd> entries{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
+    const auto add = [&entries](int descriptor, int events) {
+      if (descriptor >= 0) {
+        entries.push_back({.fd = descriptor, .events = static_cast<short>(events), .revents = 0});
+      }
+    };
+    for (const StandardStream stream : {StandardStream::Output, StandardStream::Error}) {
+      if (console_.sink(stream).has_pending()) {
+        add(console_.sink(stream).descriptor(), POLLOUT);
+      }
+    }
+    for (int i = 0; i < ranks_.size(); ++i) {
+      LaunchedRank& rank = ranks_.rank(i);
+      add(rank.process.end.number(), POLLIN);
+      add(rank.process.failure.number(), POLLIN);
+      for (RankStream* stream : {&*rank.output, &*rank.error}) {
+        add(stream->must_wait() ? -1 : stream->descriptor(), POLLIN);
+      }
+    }
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+    ::poll(entries.data(), entries.size(), static_cast<int>(limit));
+  }
+
+  void take_signal(int signal) {
+    if (signal == SIGUSR2) {
+      console_.text(where_all_are());
+    } else if (signal == SIGUSR1) {
+      for (int rank = 0; rank < ranks_.size(); ++rank) {
+        ranks_.send(rank, signal);
+      }
+    } else {
+      console_.note(fmt::format("stopped by signal {}; waiting {} for the ranks to end", signal,
+                                comm::to_string(options_.shutdown_timeout)));
+      apply(supervisor_.signalled(signal));
+    }
+  }
+
+  void take_start(LaunchedRank& rank) {
+    pollfd entry{.fd = rank.process.failure.number(), .events = POLLIN, .revents = 0};
+    if (!rank.process.failure.is_open() || ::poll(&entry, 1, 0) <= 0) {
+      return;
+    }
+    ExecFailure failure;
+    if (::read(rank.process.failure.number(), &failure, sizeof failure) == sizeof failure) {
+      const std::string text = explain(failure, options_.program.front());
+      if (refusal_.empty()) {
+        refusal_ = text;
+      }
+      apply(supervisor_.not_started(rank.number, text));
+    }
+    rank.process.failure.close();
+  }
+
+  static void take_output(LaunchedRank& rank) {
+    for (RankStream* stream : {&*rank.output, &*rank.error}) {
+      if (stream->is_open() && !stream->must_wait()) {
+        stream->read_some();
+      }
+    }
+  }
+
+  void take_ends() {
+    std::vector<RankExit> ends;
+    for (int i = 0; i < ranks_.size(); ++i) {
+      LaunchedRank& rank = ranks_.rank(i);
+      pollfd entry{.fd = rank.process.end.number(), .events = POLLIN, .revents = 0};
+      if (!rank.process.end.is_open() || ::poll(&entry, 1, 0) <= 0) {
+        continue;
+      }
+      if (const std::optional<RankExit> end = ranks_.take_end(rank)) {
+        ends.push_back(*end);
+        // What it printed last.
+        take_output(rank);
+      }
+    }
+    if (!ends.empty()) {
+      apply(supervisor_.exited(ends, ranks_.reported()));
+    }
+  }
+
+  void look() {
+    // Their numbers may be given to others.
+    ranks_.has_left_overs();
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      if (!supervisor_.is_running(rank)) {
+        continue;
+      }
+      if (ranks_.has_joined(rank)) {
+        apply(supervisor_.joined(rank));
+      }
+      const auto overdue = find_overdue(
+          comm::read_newest_records(ranks_.rank(rank).ring.descriptor(), "ring", kRecordsToWatch),
+          comm::monotonic_clock().now());
+      if (overdue) {
+        apply(supervisor_.overdue(rank, *overdue));
+      }
+    }
+  }
+
+  void apply(const Supervisor::Actions& actions) {
+    if (actions.tell) {
+      ranks_.tell(*actions.tell);
+    }
+    const bool is_new =
+        supervisor_.failure() && hang_report_.empty() && failed_at_ == Nanoseconds{};
+    if (is_new) {
+      failed_at_ = clock_.now();
+      hang_report_ = where_all_are();
+    }
+    for (const auto& [rank, signal] : actions.signals) {
+      ranks_.send(rank, signal);
+    }
+    if (is_new && !supervisor_.has_not_started()) {
+      const RankFailure& failure = *supervisor_.failure();
+      console_.note(
+          fmt::format("rank {} {}; the others are told, and end", failure.rank, failure.text));
+    }
+  }
+
+  // From the rings; empty where no rank has written any.
+  std::string where_all_are() {
+    std::vector<comm::FlightSnapshot> rings;
+    bool is_any_written = false;
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      rings.push_back(
+          comm::read_newest_records(ranks_.rank(rank).ring.descriptor(), "ring", kRecordsToReport));
+      is_any_written = is_any_written || rings.back().header.pid != 0;
+    }
+    if (!is_any_written) {
+      return "";
+    }
+    const auto date = std::chrono::system_clock::now().time_since_epoch();
+    return comm::describe_hang(rings, std::chrono::duration_cast<Nanoseconds>(date),
+                               comm::collective_names())
+        .text;
+  }
+
+  // What the ranks started and did not end: a program behind a shell, for one. After a signal to
+  // the job it has the time of a shutdown, too.
+  void end_left_overs() {
+    if (!ranks_.has_left_overs()) {
+      return;
+    }
+    const bool is_stopped = supervisor_.stop_signal() != 0;
+    ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM);
+    const Nanoseconds end =
+        clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
+    bool is_over = false;
+    while (!is_over && clock_.now() < end && ranks_.has_left_overs()) {
+      pass_output(kBetweenLeftOvers);
+      const std::vector<int> signals = signals_.take();
+      is_over = std::ranges::find(signals, SIGINT) != signals.end();
+    }
+    ranks_.send_left_overs(SIGKILL);
+    // They end at once; the system gives them to this process.
+    const Nanoseconds patience = clock_.now() + 1s;
+    while (ranks_.has_left_overs() && clock_.now() < patience) {
+      pass_output(kBetweenLeftOvers);
+    }
+  }
+
+  void pass_output(Nanoseconds timeout) {
+    wait(timeout);
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      take_output(ranks_.rank(rank));
+    }
+    console_.flush();
+  }
+
+  // Says once for each what cannot be written.
+  void say_losses() {
+    has_lost_ = console_.has_lost_output() || has_lost_;
+    for (int i = 0; i < ranks_.size() && !has_lost_log_; ++i) {
+      LaunchedRank& rank = ranks_.rank(i);
+      for (const RankStream* stream : {&*rank.output, &*rank.error}) {
+        if (!has_lost_log_ && !stream->file_error().empty()) {
+          has_lost_log_ = true;
+          console_.note(fmt::format("{}; the job goes on, and its exit code will be 1",
+                                    stream->file_error()));
+        }
+      }
+    }
+  }
+
+  int conclude() {
+    if (supervisor_.failure() && !supervisor_.has_not_started()) {
+      const std::string report = failure_report(facts());
+      console_.text(report);
+      write_files(report);
+    }
+    if (!folder_.empty()) {
+      console_.note(fmt::format("logs are in {}", printable(folder_.native())));
+    }
+    console_.flush();
+    say_losses();
+    const int code = supervisor_.exit_code();
+    const bool is_done = code == static_cast<int>(ExitCode::Done);
+    return is_done && (has_lost_ || has_lost_log_) ? static_cast<int>(ExitCode::Failed) : code;
+  }
+
+  FailureFacts facts() {
+    FailureFacts facts{.failure = *supervisor_.failure(),
+                       .when = failed_at_ - started_at_,
+                       .last_lines = ranks_.rank(supervisor_.failure()->rank).last.lines(),
+                       .ends = {},
+                       .hang_report = hang_report_};
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      facts.ends.push_back(supervisor_.end_of(rank));
+    }
+    return facts;
+  }
+
+  void write_files(const std::string& report) {
+    if (folder_.empty()) {
+      return;
+    }
+    try {
+      write_text(report, folder_ / "report.txt");
+      make_folders(folder_ / "flight");
+      for (int rank = 0; rank < ranks_.size(); ++rank) {
+        write_ring(ranks_.rank(rank).ring.descriptor(),
+                   folder_ / "flight" / fmt::format("rank-{}.ring", rank));
+      }
+    } catch (const IoError& error) {
+      console_.note(error.what());
+    }
+  }
+
+  const LaunchOptions& options_;
+  const SignalIntake& signals_;
+  const comm::Clock& clock_ = comm::monotonic_clock();
+  const Nanoseconds started_at_ = clock_.now();
+  Nanoseconds next_look_ = started_at_ + kBetweenLooks;
+  Console console_;
+  std::string job_id_;
+  std::filesystem::path folder_;
+  LaunchedRanks ranks_;
+  Supervisor supervisor_;
+  std::string refusal_;
+  Nanoseconds failed_at_{};
+  std::string hang_report_;
+  bool has_lost_ = false;
+  bool has_lost_log_ = false;
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  check_options(options);
+  // Ends of processes are waited for, whatever whoever started this one ignores.
+  std::signal(SIGCHLD, SIG_DFL);
+  // What ranks leave behind comes to this process, which waits for it.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int code = 0;
+  std::string refusal;
+  std::unique_ptr<Job> job;
+  {
+    const SignalIntake signals;
+    job = std::make_unique<Job>(options, signals);
+    code = job->run();
+    refusal = job->refusal();
+  }
+  // Whoever reads may be slow for long; signals end the launcher as they end any program.
+  job->console().finish();
+  check<ConfigError>(refusal.empty(), "launch: {}", refusal);
+  if (code == static_cast<int>(ExitCode::Done) && job->console().has_lost_output()) {
+    code = static_cast<int>(ExitCode::Failed);
+  }
+  return code;
+}
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,246 @@
+#include "tools/launch/ranks.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <csignal>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "comm/link/frame.h"
+#include "comm/store/socket_pairs.h"
+#include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
+#include "tools/launch/cores.h"
+#include "tools/launch/worker_environment.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+constexpr int kReapMilliseconds = 1000;
+
+// Raises the limit where it may be raised. Ranks inherit it.
+void make_room_for_files(int num_ranks) {
+  constexpr int kOfRank = 6;
+  constexpr int kOfLauncher = 64;
+  const auto needed = static_cast<rlim_t>(kOfRank * num_ranks + kOfLauncher);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
+    return;
+  }
+  const rlim_t before = std::exchange(limit.rlim_cur, needed);
+  check<IoError>(limit.rlim_max >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0,
+                 "launch: {} ranks need {} open files, and the limit is {}; raise it (ulimit -n)",
+                 num_ranks, needed, before);
+}
+
+// Of each rank, and all together within what a process can map. No rank can have more than the
+// machine; pages cost memory when they are first written.
+std::uint64_t arena_bytes(int num_ranks) {
+  constexpr std::uint64_t kMostOfAll = std::uint64_t{1} << 45;
+  const std::uint64_t of_machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                   static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return std::min(of_machine, kMostOfAll / static_cast<std::uint64_t>(num_ranks));
+}
+
+// For programs that open a port there. It is free now; nothing can keep it so.
+int free_port() {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t nbytes = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool is_known = socket.is_open() && ::bind(socket.number(), generic, nbytes) == 0 &&
+                        ::getsockname(socket.number(), generic, &nbytes) == 0;
+  // A host without loopback has no use for it either.
+  return is_known ? ntohs(address.sin_port) : 29500;
+}
+
+}  // namespace
+
+LaunchedRanks::LaunchedRanks(int master_port, Console& console)
+    : console_(console), processors_(usable_processors()), master_port_(master_port) {}
+
+// Delegates, so that the destructor ends what was started where a later rank cannot be.
+LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
+    : LaunchedRanks(options.launch.master_port > 0 ? options.launch.master_port : free_port(),
+                    console) {
+  const int num_ranks = options.launch.num_ranks;
+  make_room_for_files(num_ranks);
+  const comm::store::Secret token = comm::store::Secret::random();
+  const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes(num_ranks)}));
+  segment_ = std::make_unique<comm::Segment>(segment.number());
+  std::vector<comm::store::SocketPair> pairs;
+  std::vector<Descriptor> servers;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    pairs.push_back(comm::store::make_socket_pair(token));
+    servers.push_back(std::move(pairs.back().server));
+  }
+  store_.emplace(comm::store::listen_at(std::move(servers)),
+                 comm::store::ServerOptions{.job_id = options.job_id,
+                                            .token = token,
+                                            .world_size = num_ranks,
+                                            .reports_ends = false});
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    start(options, rank, segment.number(), std::move(pairs[static_cast<std::size_t>(rank)]));
+  }
+}
+
+LaunchedRanks::~LaunchedRanks() {
+  for (const auto& rank : ranks_) {
+    send(rank->number, SIGKILL);
+  }
+  for (const auto& rank : ranks_) {
+    // One that waits in the system for a device may never end.
+    pollfd ended{.fd = rank->process.end.number(), .events = POLLIN, .revents = 0};
+    if (!rank->has_ended && ::poll(&ended, 1, kReapMilliseconds) > 0) {
+      ::waitpid(rank->process.id, nullptr, 0);
+    }
+  }
+}
+
+void LaunchedRanks::start(const Options& options, int rank, int segment,
+                          comm::store::SocketPair pair) {
+  const LaunchOptions& launch = options.launch;
+  auto started = std::make_unique<LaunchedRank>(LaunchedRank{
+      .number = rank,
+      .ring = comm::FlightMemory::create({.rank = rank, .world_size = launch.num_ranks})});
+  const bool is_shown = launch.shown_ranks.empty() || launch.shown_ranks.contains(rank);
+  const bool has_cores = launch.binds_cores && launch.num_ranks > 1;
+  const std::vector<int> cores =
+      has_cores ? processors_of_rank(processors_, rank, launch.num_ranks) : std::vector<int>{};
+  const int num_threads = std::max(1, static_cast<int>(processors_.size()) / launch.num_ranks);
+
+  const Destinations destinations = destinations_of(launch, rank);
+  const int columns = console_.terminal_columns();
+  const bool shows_progress =
+      rank == 0 && is_shown && columns > 0 && destinations.error != Destination::File;
+  Worker worker{.rank = rank,
+                .num_ranks = launch.num_ranks,
+                .num_threads = num_threads,
+                .job_id = options.job_id,
+                .role = launch.role,
+                .master_addr = launch.master_addr,
+                .master_port = master_port_,
+                .segment = segment,
+                .flight = started->ring.descriptor(),
+                .store = pair.rank.number()};
+  if (!options.folder.empty()) {
+    worker.error_file = options.folder / fmt::format("rank-{}.error.json", rank);
+  }
+  if (shows_progress) {
+    worker.terminal_columns = columns;
+  }
+
+  const auto make_stream = [&](StandardStream stream, Destination destination, const char* suffix) {
+    Pipe pipe = make_pipe();
+    const bool has_file = destination != Destination::Console;
+    const RankStream::Options made{
+        .rank = rank,
+        .stream = stream,
+        .is_shown = is_shown && destination != Destination::File,
+        .shows_progress = shows_progress && stream == StandardStream::Error,
+        .file = has_file ? options.folder / fmt::format("rank-{}.{}", rank, suffix) : ""};
+    auto& place = stream == StandardStream::Output ? started->output : started->error;
+    place.emplace(std::move(pipe.read), made, console_, started->last);
+    return std::move(pipe.write);
+  };
+  const Descriptor output = make_stream(StandardStream::Output, destinations.output, "out");
+  const Descriptor error = make_stream(StandardStream::Error, destinations.error, "err");
+  started->process = spawn({.program = launch.program,
+                            .environment = worker_environment(own_environment(), worker),
+                            .inherited = {worker.segment, worker.flight, worker.store},
+                            .output = output.number(),
+                            .error = error.number(),
+                            .cores = cores});
+  keeper_.add(started->process.id);
+  ranks_.push_back(std::move(started));
+}
+
+std::optional<RankExit> LaunchedRanks::take_end(LaunchedRank& rank) {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(rank.process.id);
+  if (rank.has_ended || ::waitid(P_PID, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+    return std::nullopt;
+  }
+  rank.has_ended = true;
+  rank.process.end.close();
+  using comm::store::Membership;
+  const Membership membership = store_->memberships()[static_cast<std::size_t>(rank.number)];
+  const auto presence = segment_->training().rank(rank.number).presence.load();
+  return RankExit{.rank = rank.number,
+                  .value = info.si_status,
+                  .is_signal = info.si_code != CLD_EXITED,
+                  .has_joined = has_joined(rank.number),
+                  .is_lost = membership == Membership::Lost || membership == Membership::Here,
+                  .was_inside = presence == comm::RankPresence::Here};
+}
+
+bool LaunchedRanks::has_joined(int rank) const {
+  return segment_->training().rank(rank).presence.load() != comm::RankPresence::Absent;
+}
+
+std::optional<RankFailure> LaunchedRanks::reported() const {
+  for (const comm::Board& board : {segment_->training(), segment_->control()}) {
+    const int rank = board.first_failed().load() - 1;
+    if (rank >= 0 && rank < size()) {
+      return RankFailure{
+          rank, fmt::format("failed: {}", printable(comm::text_in(board.failure(rank).text)))};
+    }
+  }
+  return std::nullopt;
+}
+
+void LaunchedRanks::tell(const RankFailure& failure) {
+  // Ranks put "rank R failed: " in front.
+  std::string_view text = failure.text;
+  if (text.starts_with("failed: ")) {
+    text.remove_prefix(std::string_view("failed: ").size());
+  }
+  segment_->report_end(failure.rank, text);
+  store_->report_failure(failure.rank, std::string(text));
+}
+
+void LaunchedRanks::send(int rank, int signal) {
+  const LaunchedRank& to = *ranks_[static_cast<std::size_t>(rank)];
+  if (!to.has_ended) {
+    ::kill(signal == SIGKILL ? -to.process.id : to.process.id, signal);
+    // It may not have its group yet.
+    ::kill(to.process.id, signal == SIGKILL ? SIGKILL : 0);
+  }
+}
+
+bool LaunchedRanks::has_left_overs() {
+  bool is_any_left = false;
+  for (const auto& rank : ranks_) {
+    const pid_t group = rank->process.id;
+    if (!rank->has_ended || !rank->has_group) {
+      continue;
+    }
+    while (::waitpid(-group, nullptr, WNOHANG) > 0) {
+    }
+    rank->has_group = ::kill(-group, 0) == 0;
+    if (!rank->has_group) {
+      keeper_.remove(group);
+    }
+    is_any_left = is_any_left || rank->has_group;
+  }
+  return is_any_left;
+}
+
+void LaunchedRanks::send_left_overs(int signal) const {
+  for (const auto& rank : ranks_) {
+    if (rank->has_ended && rank->has_group) {
+      ::kill(-rank->process.id, signal);
+    }
+  }
+}
+
+}  // namespace fsdptrain::tools

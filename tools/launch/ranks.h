@@ -1,0 +1,83 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/flight/memory.h"
+#include "comm/shm/segment.h"
+#include "comm/store/server_loop.h"
+#include "comm/store/socket_pairs.h"
+#include "tools/launch/keeper.h"
+#include "tools/launch/options.h"
+#include "tools/launch/rank_output.h"
+#include "tools/launch/spawn.h"
+#include "tools/launch/supervisor.h"
+
+namespace fsdptrain::tools {
+
+// One rank: its process, what it prints, and the memory of what it does.
+struct LaunchedRank {
+  int number = 0;
+  comm::FlightMemory ring;
+  LastLines last = {};
+  StartedProcess process = {};
+  std::optional<RankStream> output = std::nullopt;
+  std::optional<RankStream> error = std::nullopt;
+  bool has_ended = false;
+  // Its process group may have members.
+  bool has_group = true;
+};
+
+// The processes of a job on this host, and what they have in common: shared memory, a store, their
+// flight rings. Nothing of it has a name in a file system. Whatever still runs at the end is
+// killed.
+class LaunchedRanks {
+ public:
+  struct Options {
+    const LaunchOptions& launch;
+    std::string job_id;
+    // Where logs go; empty: nowhere. It is there.
+    std::filesystem::path folder;
+  };
+
+  // Starts all. PathError if a log cannot be made, IoError where the system refuses. The console
+  // outlives the ranks.
+  LaunchedRanks(const Options& options, Console& console);
+  LaunchedRanks(const LaunchedRanks&) = delete;
+  LaunchedRanks& operator=(const LaunchedRanks&) = delete;
+  ~LaunchedRanks();
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  LaunchedRank& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
+
+  // If its process has ended: it is waited for.
+  std::optional<RankExit> take_end(LaunchedRank& rank);
+  bool has_joined(int rank) const;
+  // What the ranks have told each other.
+  std::optional<RankFailure> reported() const;
+  // Tells the ranks, wherever they wait.
+  void tell(const RankFailure& failure);
+  // To its process; SIGKILL, to all that it has started, too.
+  void send(int rank, int signal);
+  // What is left of the ranks' process groups when the ranks have ended. Those that have ended are
+  // waited for.
+  bool has_left_overs();
+  void send_left_overs(int signal) const;
+
+ private:
+  LaunchedRanks(int master_port, Console& console);
+  void start(const Options& options, int rank, int segment, comm::store::SocketPair pair);
+
+  Console& console_;
+  Keeper keeper_;
+  std::unique_ptr<comm::Segment> segment_;
+  std::vector<std::unique_ptr<LaunchedRank>> ranks_;
+  std::optional<comm::store::ServerThread> store_;
+  std::vector<int> processors_;
+  int master_port_;
+};
+
+}  // namespace fsdptrain::tools
