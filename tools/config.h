@@ -93,14 +93,11 @@ struct EvalConfig {
 
 struct CommConfig {
   std::int64_t timeout = 600;
+  std::string streams = "separate";
 };
 
 struct LogConfig {
   std::int64_t every = 10;
-};
-
-struct CommConfig {
-  std::string streams = "separate";
 };
 
 // What is different about the parameters whose name matches, and the blocks that hold them.
@@ -125,7 +122,6 @@ struct Config {
   EvalConfig eval;
   CommConfig comm;
   LogConfig log;
-  CommConfig comm;
   // In the order of the file: a later rule wins.
   std::vector<RuleConfig> rules;
 };

@@ -141,10 +141,10 @@ std::vector<Field> make_fields() {
       {"eval", "sample_temperature", "1: the own distribution of the model; 0: always the likeliest token", [](Config& c) -> Slot { return &c.eval.sample_temperature; }, between(0, 100)},
 
       {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes for its samples at a validation, and for writing weights, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
+      {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
 
-      {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
   };
   // clang-format on
 }
