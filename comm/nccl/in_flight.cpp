@@ -53,7 +53,7 @@ void InFlight::note(std::span<const std::uint64_t> records,
 }
 
 std::shared_ptr<Batch> InFlight::begin(std::vector<Call> calls, Nanoseconds timeout) {
-  const auto batch = std::make_shared<Batch>();
+  auto batch = std::make_shared<Batch>();
   batch->frame = calls.front().frame;
   batch->members = calls.front().members;
   batch->calls = std::move(calls);
