@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -25,9 +26,9 @@ namespace {
 
 constexpr const char* kSegmentKey = "init/segment";
 constexpr const char* kAllKey = "init/all";
-// A rank that has come, and one that leaves.
+// Of a rank that has come.
 constexpr const char* kHere = "here";
-constexpr const char* kLeft = "left";
+constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(2);
 // Nobody waits longer for a goodbye than for a rank that does not answer.
 constexpr Nanoseconds kFarewell = std::chrono::seconds(30);
 
@@ -239,16 +240,19 @@ void Job::close() {
   if (!store_) {
     return;
   }
+  store_->close(kFarewell);
   if (!server_) {
-    if (membership_.launcher != Launcher::Own) {
-      store_->set(key_of(membership_.rank, kLeft), "", kFarewell);
-    }
-    store_->close(kFarewell);
     return;
   }
   // The store goes with this process: not before the others have left it.
-  store_->wait(keys_of_others(membership_.size, kLeft), options_.world.timeout);
-  store_->close(kFarewell);
+  const Deadline deadline(monotonic_clock(), options_.world.timeout);
+  while (std::ranges::count(server_->memberships(), store::Membership::Here) > 0) {
+    check<TimeoutError>(!deadline.passed(), "rank 0: the other ranks have not left their job in {}",
+                        to_string(deadline.timeout()));
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  const std::optional<std::string> failure = server_->failure();
+  check<PeerError>(!failure, "{}", failure.value_or(""));
 }
 
 }  // namespace fsdptrain::comm

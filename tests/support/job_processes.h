@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <map>
 #include <poll.h>
 #include <spawn.h>
@@ -50,7 +51,7 @@ class JobProcess {
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> variables;
     for (const auto& [name, value] : environment) {
-      variables.push_back(name + "=" + value);
+      variables.push_back(fmt::format("{}={}", name, value));
     }
     const int error = ::posix_spawn(&id_, FSDPTRAIN_JOB_WORKER, &actions, nullptr,
                                     pointers(words).data(), pointers(variables).data());
@@ -101,6 +102,7 @@ class JobProcess {
     }
     return true;
   }
+  const std::string& errors() const { return streams_[1].text; }
   bool wait_for_output(const std::string& part) { return wait_for(0, part); }
   bool wait_for_errors(const std::string& part) { return wait_for(1, part); }
 

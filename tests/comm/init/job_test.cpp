@@ -64,10 +64,9 @@ TEST_SUITE("comm/job") {
         CHECK(end.code == 0);
         CHECK(has(end.output,
                   fmt::format("rank {} of {} sum {}", rank, size, size * (size + 1) / 2)));
-        CHECK(end.errors == (rank == 0 ? fmt::format("fsdptrain: rank 0 of {}, by torchrun (RANK, "
-                                                     "WORLD_SIZE)\n",
-                                                     size)
-                                       : ""));
+        const std::string said =
+            fmt::format("fsdptrain: rank 0 of {}, by torchrun (RANK, WORLD_SIZE)\n", size);
+        CHECK_MESSAGE(end.errors == (rank == 0 ? said : std::string()), end.errors);
       }
       CHECK(folder.num_files() == 0);
     }
@@ -141,7 +140,7 @@ TEST_SUITE("comm/job") {
     CHECK(has(end.output, "'rank/1/here', 'rank/2/here'"));
     CHECK(folder.num_files() == 0);
     Values other = values;
-    other["RANK"] = "2";
+    other.at("RANK") = std::string("2");
     JobProcess late(other, {"sum", "1"});
     end = late.wait();
     CHECK(end.code == 3);
@@ -186,10 +185,13 @@ TEST_SUITE("comm/job") {
     const testing::TemporaryFolder folder;
     auto ranks = start_foreign(folder, 2, "stuck");
     REQUIRE(ranks[0].wait_for_output("sum 3"));
-    ranks[0].kill(SIGUSR2);
-    REQUIRE(ranks[0].wait_for_errors(
-        "waits in barrier seq 2 of group 'world' for h.0.mlp.weight (tag root 0 "
-        "group 7 invocation 0) since"));
+    // Each is answered; the first may come before it waits.
+    REQUIRE(ranks[0].wait_until([&] {
+      ranks[0].kill(SIGUSR2);
+      return has(ranks[0].errors(),
+                 "waits in barrier seq 2 of group 'world' for h.0.mlp.weight (tag "
+                 "root 0 group 7 invocation 0) since");
+    }));
     CHECK(ranks[0].wait_for_errors("for 600 s at most"));
     // The rank that the others wait for says so, too.
     ranks[1].kill(SIGUSR2);
@@ -207,8 +209,10 @@ TEST_SUITE("comm/job") {
     REQUIRE(ranks[1].wait_for_errors("waits for a debugger before step 2: gdb -p"));
     CHECK(ranks[1].wait_for_errors("to go on without one: kill -CONT"));
     REQUIRE(ranks[0].wait_for_output("sum 3"));
-    ranks[0].kill(SIGUSR2);
-    CHECK(ranks[0].wait_for_errors("without a deadline"));
+    REQUIRE(ranks[0].wait_until([&] {
+      ranks[0].kill(SIGUSR2);
+      return has(ranks[0].errors(), "without a deadline");
+    }));
     ranks[1].kill(SIGCONT);
     for (JobProcess& rank : ranks) {
       const auto end = rank.wait();
