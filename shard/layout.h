@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/range.h"
 #include "runtime/base/dtype.h"
 
 // Where the parameters of one group lie in flat buffers that ranks share out: pure arithmetic in
@@ -46,13 +47,7 @@ struct LayoutConstraints {
   std::vector<std::vector<std::string>> adjacent = {};
 };
 
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  std::int64_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
+using kernels::Range;
 
 // The part of a parameter that one rank owns.
 struct LocalRange {
