@@ -17,6 +17,10 @@ struct Numbered {
   std::size_t number = 0;
 };
 
+OwnBuffer buffer_of(const SlotUse& use) {
+  return {use.group, use.kind, use.buffer};
+}
+
 // Slots of one size, numbered in the order in which a step needed one more.
 class Turns {
  public:
@@ -79,7 +83,7 @@ class Planning {
  private:
   void acquire(const SlotEvent& event) {
     const std::size_t slot_nbytes = size_class(event.nbytes);
-    const OwnBuffer own{event.use.group, event.use.kind};
+    const OwnBuffer own = buffer_of(event.use);
     if (own_.contains(own)) {
       own_nbytes_[own] = std::max(own_nbytes_[own], slot_nbytes);
       return;
@@ -90,7 +94,7 @@ class Planning {
   }
 
   void release(const SlotUse& use) {
-    if (own_.contains({use.group, use.kind})) {
+    if (own_.contains(buffer_of(use))) {
       return;
     }
     std::deque<Numbered>& held = held_[use];
@@ -110,9 +114,9 @@ class Planning {
 }  // namespace
 
 std::string to_string(const SlotUse& use) {
-  return fmt::format("{} of group {} in the {}",
+  return fmt::format("{} of group {} buffer {} in the {}",
                      use.kind == SlotKind::Parameters ? "parameters" : "gradients", use.group,
-                     use.phase == Phase::Forward ? "forward" : "backward");
+                     use.buffer, use.phase == Phase::Forward ? "forward" : "backward");
 }
 
 std::size_t SlotPlan::pool_nbytes() const {

@@ -25,14 +25,16 @@ enum class Phase : std::uint8_t { Forward, Backward };
 
 // What a slot is taken for: the phase is that in which it is taken.
 struct SlotUse {
-  int group = 0;
+  std::uint32_t group = 0;
   Phase phase = Phase::Forward;
   SlotKind kind = SlotKind::Parameters;
+  // Of the group's layout.
+  std::size_t buffer = 0;
 
   friend auto operator<=>(const SlotUse&, const SlotUse&) = default;
 };
 
-// "gradients of group 3 in the backward"
+// "gradients of group 3 buffer 0 in the backward"
 std::string to_string(const SlotUse& use);
 
 struct SlotEvent {
@@ -51,8 +53,9 @@ struct SlotEvent {
 // A buffer that serves one group alone and is not in the pool: of a group that stays unsharded, one
 // whose parameters are tied, gradients that are gathered over several backwards.
 struct OwnBuffer {
-  int group = 0;
+  std::uint32_t group = 0;
   SlotKind kind = SlotKind::Parameters;
+  std::size_t buffer = 0;
 
   friend auto operator<=>(const OwnBuffer&, const OwnBuffer&) = default;
 };

@@ -83,9 +83,9 @@ Events random_events(std::mt19937& random) {
       held.erase(released);
       continue;
     }
-    const SlotUse use{static_cast<int>(random() % 5),
+    const SlotUse use{static_cast<std::uint32_t>(random() % 5),
                       random() % 2 == 0 ? Phase::Forward : Phase::Backward,
-                      random() % 2 == 0 ? SlotKind::Parameters : SlotKind::Gradients};
+                      random() % 2 == 0 ? SlotKind::Parameters : SlotKind::Gradients, random() % 2};
     events.push_back({Action::Acquire, use, kSizes[random() % kSizes.size()]});
     held.push_back(use);
   }
@@ -196,16 +196,21 @@ TEST_SUITE("shard/slot_plan") {
     CHECK(plan.own_nbytes() == 1024);
     CHECK(plan.pool_nbytes() == 64);
     CHECK(!plan.find(kForward, 0).has_value());
+    // Another buffer of the group is none of these.
+    CHECK_THROWS_WITH_AS(plan_slots(events, std::vector{OwnBuffer{0, SlotKind::Parameters, 1}}),
+                         Contains("parameters of group 0 buffer 0 in the forward are not released"),
+                         Error);
   }
 
   TEST_CASE("holds that do not begin or do not end are refused by name") {
     CHECK_THROWS_WITH_AS(
         plan_slots(Events{{Action::Release, kGradients, 0}}),
-        Contains("gradients of group 0 in the backward are released, but not held"), Error);
-    CHECK_THROWS_WITH_AS(
-        plan_slots(Events{{Action::Acquire, kForward, 1}}),
-        Contains("parameters of group 0 in the forward are not released by the end of the step"),
+        Contains("gradients of group 0 buffer 0 in the backward are released, but not held"),
         Error);
+    CHECK_THROWS_WITH_AS(plan_slots(Events{{Action::Acquire, kForward, 1}}),
+                         Contains("parameters of group 0 buffer 0 in the forward are not released "
+                                  "by the end of the step"),
+                         Error);
     CHECK_THROWS_AS(plan_slots(Events{{Action::Acquire, kForward, std::size_t{1} << 63}}),
                     OutOfMemoryError);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <set>
 #include <vector>
@@ -51,13 +52,12 @@ class StepEvents {
       unsharded_.insert(block);
       phases_.resize(static_cast<std::size_t>(schedule_.num_blocks));
       phases_[static_cast<std::size_t>(block)] = phase;
-      push(Action::Acquire, {block, phase, shard::SlotKind::Parameters});
+      push(Action::Acquire, parameters_of(block, phase));
     }
   }
   void reshard(int block) {
     unsharded_.erase(block);
-    push(Action::Release,
-         {block, phases_[static_cast<std::size_t>(block)], shard::SlotKind::Parameters});
+    push(Action::Release, parameters_of(block, phases_[static_cast<std::size_t>(block)]));
   }
 
   void forward() {
@@ -91,8 +91,11 @@ class StepEvents {
     }
   }
 
+  static shard::SlotUse parameters_of(int block, shard::Phase phase) {
+    return {static_cast<std::uint32_t>(block), phase, shard::SlotKind::Parameters};
+  }
   static shard::SlotUse gradients_of(int block) {
-    return {block, shard::Phase::Backward, shard::SlotKind::Gradients};
+    return {static_cast<std::uint32_t>(block), shard::Phase::Backward, shard::SlotKind::Gradients};
   }
 
   StepSchedule schedule_;
