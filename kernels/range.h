@@ -8,6 +8,9 @@ namespace fsdptrain::kernels {
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
+
+  std::int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
 };
 
 }  // namespace fsdptrain::kernels

@@ -15,6 +15,10 @@ void write_gradient(const GradientTarget& target, const Tensor& gradient) {
 }
 
 GradientTarget SlotView::open() const {
+  if (ParameterOwner* const owner = slots.empty() ? nullptr : slots.front()->owner.get();
+      owner != nullptr && destination.storage()->released()) {
+    owner->prepare_gradients();
+  }
   destination.view();  // Throws before anything is marked.
   const bool none_written =
       std::ranges::none_of(slots, [](const auto& slot) { return slot->written; });

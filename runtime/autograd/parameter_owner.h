@@ -62,6 +62,9 @@ class ParameterOwner {
   virtual void unshard() = 0;
   // ... to here.
   virtual void reshard() = 0;
+  // A gradient is about to be written to a slot of this owner whose buffer is released: the slots
+  // have their bytes from here to post_backward().
+  virtual void prepare_gradients() {}
   // The last gradient of this invocation's edges has been delivered: called once per invocation
   // and backward pass, and not at all if the pass reaches none of its edges.
   virtual void post_backward(std::uint64_t invocation) = 0;

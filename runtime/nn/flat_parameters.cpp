@@ -26,9 +26,8 @@ FlatParameters::FlatParameters(Module& module, const Options& options)
                     options.dtype);
   const std::vector<Parameter> parameters = with_rules(module.parameters(), options.rules);
   for (const Parameter& parameter : parameters) {
-    // Modules come without bytes: only an owner gives them some.
-    check<AutogradError>(parameter.tensor->storage()->released(),
-                         "flat parameters: {} has an owner already", parameter.name);
+    check<AutogradError>(is_unplaced(*parameter.tensor), "flat parameters: {} has an owner already",
+                         parameter.name);
   }
   const Sets sets = in_sets(parameters, module.adjacent_parameters());
   std::vector<Group> groups{{options.dtype, true}};

@@ -31,9 +31,11 @@ struct ParameterSpec {
   std::optional<DType> dtype = std::nullopt;
 };
 
-// What a module holds before an owner (FlatParameters) places its parameter: a shape on meta,
+// What a module holds before an owner places its parameter: a shape on meta,
 // without bytes and without a count of them; reading it is a StorageError.
 Tensor unplaced_parameter(const Shape& shape);
+// Whether a parameter is as unplaced_parameter() made it.
+bool is_unplaced(const Tensor& parameter);
 
 // A parameter as its module registered it.
 struct Parameter {

@@ -43,9 +43,53 @@ Tensor loss_of(TestOwner& owner, const Tensor& weight) {
   return owner.run([&] { return loss_of(weight); });
 }
 
+// An owner whose one slot has bytes when a write asks for them, and until the invocation ends.
+class LazyOwner final : public autograd::ParameterOwner {
+ public:
+  LazyOwner() {
+    w = Tensor::of({1, 2}, DType::Float64).alias({1, 2}, {2, 1}, 0);
+    w.set_requires_grad(true);
+    slot->buffer = Tensor::over(gradients, DType::Float64, {1, 2}, {2, 1}, 0);
+    slot->owner = reference();
+    w.autograd_meta()->owner = reference();
+    w.autograd_meta()->slot = autograd::SlotView{slot->buffer, {slot}, true};
+  }
+
+  void unshard() override {}
+  void reshard() override {}
+  void prepare_gradients() override {
+    ++num_prepared;
+    gradients->restore(reinterpret_cast<std::byte*>(memory.data()));
+  }
+  void post_backward(std::uint64_t /*invocation*/) override {
+    slot->written = false;
+    gradients->release();
+  }
+
+  std::vector<double> memory{-1, -1};
+  std::shared_ptr<Storage> gradients = Storage::placed(Device::cpu(), 2 * sizeof(double));
+  std::shared_ptr<autograd::GradientSlot> slot = std::make_shared<autograd::GradientSlot>();
+  Tensor w;
+  int num_prepared = 0;
+};
+
 }  // namespace
 
 TEST_SUITE("runtime/autograd/gradient_slot") {
+  TEST_CASE("a slot without bytes asks its owner for them, once for all writes until it is done") {
+    LazyOwner owner;
+    for (int pass = 1; pass <= 2; ++pass) {
+      owner.begin_invocation();
+      const Tensor y = ops::add(loss_of(owner.w), loss_of(owner.w));
+      owner.end_invocation();
+      CHECK(owner.num_prepared == pass - 1);
+      autograd::backward(y);
+      CHECK(owner.num_prepared == pass);
+      CHECK(owner.gradients->released());
+      CHECK(owner.memory == Values{22, 44});
+    }
+  }
+
   TEST_CASE_TEMPLATE("the first write replaces what is in the slot, later ones add", Owner,
                      TinyOwner, RestlessOwner) {
     Owner owner(4);

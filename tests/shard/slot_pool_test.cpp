@@ -1,0 +1,240 @@
+#include "shard/slot_pool.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/run_ranks.h"
+#include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
+#include "runtime/optim/adamw.h"
+#include "tests/support/sharded_net.h"
+#include "tests/support/step_schedule.h"
+
+namespace fsdptrain::shard {
+namespace {
+
+using comm::World;
+using doctest::Contains;
+using testing::StepEvents;
+using Addresses = std::vector<const void*>;
+
+constexpr SlotUse kUse{7, Phase::Backward, SlotKind::Gradients, 1};
+
+// Of train(): the first group has a buffer of frozen parameters.
+const std::string kUsesOfTrain =
+    "parameters of group 0 buffer 0 in the forward; "
+    "parameters of group 0 buffer 1 in the forward; "
+    "parameters of group 0 buffer 0 in the backward; "
+    "parameters of group 0 buffer 1 in the backward; "
+    "gradients of group 0 buffer 1 in the backward; "
+    "parameters of group 1 buffer 0 in the forward; "
+    "parameters of group 1 buffer 0 in the backward; "
+    "gradients of group 1 buffer 0 in the backward; ";
+
+const MemoryCounters& counters() {
+  return current_context().allocator(Device::cpu()).counters();
+}
+
+// Takes and gives back what `events` say, and returns where it was.
+Addresses run_step(SlotPool& pool, const std::vector<SlotEvent>& events) {
+  Addresses addresses;
+  for (const SlotEvent& event : events) {
+    if (event.action == SlotEvent::Action::Acquire) {
+      const Tensor slot =
+          pool.acquire(event.use, static_cast<std::int64_t>(event.nbytes / 4), DType::Float32);
+      CHECK(slot.numel() == static_cast<std::int64_t>(event.nbytes / 4));
+      addresses.push_back(slot.view().data);
+    } else {
+      pool.release(event.use);
+    }
+  }
+  pool.end_step();
+  return addresses;
+}
+
+void on_one_rank(const std::function<void(World&)>& body) {
+  comm::run_ranks({.num_ranks = 1}, body);
+}
+
+// Chunks after three steps of two nets in a row, with a pool or without.
+std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
+  testing::Net first;
+  nn::Linear second({.in = 3, .out = 5});
+  std::vector<std::unique_ptr<ParamGroup>> groups;
+  std::vector<std::unique_ptr<optim::AdamW>> optimizers;
+  for (nn::Module* const module :
+       {static_cast<nn::Module*>(&first), static_cast<nn::Module*>(&second)}) {
+    groups.push_back(std::make_unique<ParamGroup>(
+        *module, world.group(),
+        ParamGroup::Options{
+            .seed = 5, .tag = {.group = static_cast<std::uint32_t>(groups.size())}, .pool = pool}));
+    optimizers.push_back(
+        std::make_unique<optim::AdamW>(groups.back()->chunks(), optim::AdamW::Options{}));
+  }
+  std::int64_t raw_allocations = 0;
+  for (int step = 0; step < 4; ++step) {
+    autograd::backward(
+        ops::sum(second(first(testing::batch_of(world.rank(), step, DType::Float32)))));
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      groups[i]->mark_active_segments();
+      optimizers[i]->step(groups[i]->chunks(), 0.01, {});
+      groups[i]->bump_epoch();
+      groups[i]->zero_grad();
+    }
+    if (pool != nullptr) {
+      pool->end_step();
+    }
+    CHECK((step < 2 || counters().raw_allocations == raw_allocations));
+    raw_allocations = counters().raw_allocations;
+  }
+  std::vector<std::vector<double>> chunks;
+  for (const auto& group : groups) {
+    chunks.push_back(group->chunks().at(0).parameters.to_vector());
+  }
+  return chunks;
+}
+
+}  // namespace
+
+TEST_SUITE("shard/slot_pool") {
+  TEST_CASE("from the second step on every use has its place, and nothing is allocated") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const std::vector<SlotEvent> events = StepEvents({.num_blocks = 5,
+                                                        .num_micro_batches = 2,
+                                                        .parameter_nbytes = 4000,
+                                                        .gradient_nbytes = 80000})
+                                                .events();
+      run_step(pool, events);
+      const std::int64_t raw_allocations = counters().raw_allocations;
+      REQUIRE(pool.plan() == plan_slots(events));
+      const Addresses second = run_step(pool, events);
+      CHECK(run_step(pool, events) == second);
+      CHECK(pool.num_unplanned() == 0);
+      // The blocks of the first step serve as slots.
+      CHECK(counters().raw_allocations == raw_allocations);
+      CHECK(counters().live_of(MemoryCategory::Communication) ==
+            static_cast<std::int64_t>(pool.plan()->pool_nbytes()));
+      // Uses with the same place in the plan have the same one in memory, and no others.
+      std::map<std::size_t, const void*> address_of;
+      std::map<SlotUse, std::size_t> occurrences;
+      std::size_t acquired = 0;
+      for (const SlotEvent& event : events) {
+        if (event.action == SlotEvent::Action::Acquire) {
+          const Slot slot = pool.plan()->find(event.use, occurrences[event.use]++).value();
+          const void* const address = second.at(acquired++);
+          CHECK(address_of.emplace(slot.offset, address).first->second == address);
+        }
+      }
+      CHECK(address_of.size() == 4);
+    });
+  }
+
+  TEST_CASE("what the plan has no place for is allocated beside it") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      pool.acquire(kUse, 100, DType::Float32);
+      pool.release(kUse);
+      pool.end_step();
+      const Tensor planned = pool.acquire(kUse, 100, DType::Float32);
+      // Taken twice at once, larger than it was, and by somebody new.
+      const Tensor again = pool.acquire(kUse, 100, DType::Float32);
+      const Tensor unknown = pool.acquire(other, 100, DType::Float32);
+      CHECK(pool.num_unplanned() == 2);
+      CHECK(planned.view().data != again.view().data);
+      CHECK(planned.view().data != unknown.view().data);
+      pool.release(kUse);
+      pool.release(kUse);
+      pool.release(other);
+      pool.end_step();
+      pool.acquire(kUse, 10000, DType::Float32);
+      CHECK(pool.num_unplanned() == 3);
+      pool.release(kUse);
+      pool.end_step();
+      CHECK(pool.acquire(kUse, 100, DType::Float32).view().data == planned.view().data);
+      pool.release(kUse);
+    });
+  }
+
+  TEST_CASE("what a use takes twice at once has two places, given back in order") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      for (int step = 0; step < 3; ++step) {
+        pool.acquire(kUse, 100, DType::Float32);
+        pool.acquire(kUse, 100, DType::Float32);
+        pool.release(kUse);
+        // In the place of the first.
+        pool.acquire(other, 100, DType::Float32);
+        pool.release(kUse);
+        pool.release(other);
+        pool.end_step();
+      }
+      CHECK(pool.num_unplanned() == 0);
+      CHECK(pool.plan()->pool_nbytes() == 2 * size_class(400));
+    });
+  }
+
+  TEST_CASE("a place that another use still holds is not given away") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      for (const SlotUse& use : {kUse, other}) {
+        pool.acquire(use, 100, DType::Float32);
+        pool.release(use);
+      }
+      pool.end_step();
+      const Tensor first = pool.acquire(kUse, 100, DType::Float32);
+      const Tensor second = pool.acquire(other, 100, DType::Float32);
+      CHECK(first.view().data != second.view().data);
+      CHECK(pool.num_unplanned() == 1);
+      CHECK_THROWS_WITH_AS(pool.end_step(), Contains("are not released by the end of the step"),
+                           Error);
+      pool.abandon_step();
+      CHECK(pool.acquire(other, 100, DType::Float32).view().data == first.view().data);
+      pool.release(other);
+    });
+  }
+
+  TEST_CASE("holds that do not fit a step are refused by name, and can be abandoned") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      CHECK_THROWS_WITH_AS(
+          pool.release(kUse),
+          Contains("gradients of group 7 buffer 1 in the backward are released, but not held"),
+          Error);
+      pool.acquire(kUse, 1, DType::Float32);
+      CHECK_THROWS_WITH_AS(pool.end_step(),
+                           Contains("gradients of group 7 buffer 1 in the backward are not "
+                                    "released by the end of the step"),
+                           Error);
+      pool.abandon_step();
+      CHECK(counters().live_of(MemoryCategory::Communication) == 0);
+      pool.end_step();
+      CHECK_FALSE(pool.plan().has_value());
+    });
+  }
+
+  TEST_CASE("groups that share a pool train as groups without one, and allocate no more") {
+    testing::on_ranks([](World& world) {
+      SlotPool pool(world.group());
+      const auto chunks = train(world, &pool);
+      CHECK(chunks == train(world, nullptr));
+      CHECK(pool.num_unplanned() == 0);
+      std::string uses;
+      for (const auto& [use, slots] : pool.plan().value_or(SlotPlan{}).slots) {
+        uses += to_string(use) + "; ";
+      }
+      CHECK(uses == (world.size() == 1 ? "" : kUsesOfTrain));
+    });
+  }
+}
+
+}  // namespace fsdptrain::shard
