@@ -8,16 +8,22 @@
 #include "runtime/autograd/meta.h"
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
 #include "runtime/ops/inplace.h"
 
 namespace fsdptrain::shard {
+namespace {
+
+// A group may be gathered ahead before the backward reaches it.
+bool in_pass() {
+  return current_context().autograd.pass != nullptr;
+}
+
+}  // namespace
+
 ParamGroup::ParamGroup(nn::Module& module, comm::ProcessGroup& ranks, const Options& options)
     : module_(module), ranks_(ranks), options_(options) {
-  parameters_ = nn::with_rules(module.parameters(), options.rules);
-  for (const nn::Parameter& parameter : parameters_) {
-    check<AutogradError>(nn::is_unplaced(*parameter.tensor), "param group: {} has an owner already",
-                         parameter.name);
-  }
+  take_parameters();
   make_buffers();
   attach();
   module.add_hooks({.pre_forward = [this](nn::Module::Tensors&) { pre_forward(); },
@@ -33,12 +39,42 @@ ParamGroup::~ParamGroup() {
   }
 }
 
+void ParamGroup::take_parameters() {
+  for (nn::Parameter& parameter : module_.parameters()) {
+    if (nn::is_unplaced(*parameter.tensor)) {
+      parameter.name = options_.path + parameter.name;
+      parameters_.push_back(std::move(parameter));
+    }
+  }
+  check<AutogradError>(!parameters_.empty(),
+                       "param group: the module {} has no parameters, or all of them have an owner "
+                       "already",
+                       options_.path);
+  parameters_ = nn::with_rules(std::move(parameters_), options_.rules);
+}
+
+std::vector<std::vector<std::string>> ParamGroup::adjacent() const {
+  std::vector<std::vector<std::string>> sets;
+  for (std::vector<std::string>& set : module_.adjacent_parameters()) {
+    for (std::string& name : set) {
+      name = options_.path + name;
+    }
+    const bool is_here = std::ranges::any_of(set, [&](const std::string& name) {
+      return std::ranges::find(parameters_, name, &nn::Parameter::name) != parameters_.end();
+    });
+    if (is_here) {
+      sets.push_back(std::move(set));
+    }
+  }
+  return sets;
+}
+
 void ParamGroup::make_buffers() {
-  const auto adjacent = module_.adjacent_parameters();
+  const auto sets = adjacent();
   GroupLayout layout = plan_layout(with_policy(parameters_, options_.dtype, options_.policy),
-                                   ranks_.size(), {.adjacent = adjacent});
+                                   ranks_.size(), {.adjacent = sets});
   for (BufferLayout& buffer : layout.buffers) {
-    buffers_.emplace_back(std::move(buffer), parameters_, adjacent,
+    buffers_.emplace_back(std::move(buffer), parameters_, sets,
                           FlatBuffer::Options{.rank = ranks_.rank(),
                                               .device = ranks_.device(),
                                               .seed = options_.seed,
@@ -93,7 +129,7 @@ ParamGroup::Whole ParamGroup::take(std::size_t index, SlotKind kind) {
     return {ranks_.allocate({buffer.layout().numel()}, dtype), std::nullopt};
   }
   const SlotUse use{.group = options_.tag.group,
-                    .phase = in_backward_ ? Phase::Backward : Phase::Forward,
+                    .phase = in_pass() ? Phase::Backward : Phase::Forward,
                     .kind = kind,
                     .buffer = index};
   return {options_.pool->acquire(use, buffer.layout().numel(), dtype), use};
@@ -106,7 +142,7 @@ void ParamGroup::give_back(Whole& whole) {
   whole = {};
 }
 
-ParamGroup::Whole ParamGroup::gather(std::size_t index, std::vector<comm::Work>& works) {
+ParamGroup::Whole ParamGroup::gather(std::size_t index) {
   const FlatBuffer& buffer = buffers_[index];
   Whole whole = take(index, SlotKind::Parameters);
   if (aliases_parameters(buffer)) {
@@ -115,41 +151,54 @@ ParamGroup::Whole ParamGroup::gather(std::size_t index, std::vector<comm::Work>&
   const Tensor own = buffer.own_part(whole.values);
   kernels::copy(own.launch(), own.view(), buffer.chunk().view());
   if (ranks_.size() > 1 && buffer.layout().numel() > 0) {
-    const auto direction = in_backward_ ? comm::Direction::Backward : comm::Direction::Forward;
-    works.push_back(
+    const auto direction = in_pass() ? comm::Direction::Backward : comm::Direction::Forward;
+    gathering_.push_back(
         ranks_.issue(comm::all_gather(whole.values, own, tag(direction, num_gathers_))));
   }
   return whole;
 }
 
-void ParamGroup::unshard() {
-  if (unsharded_ && gathered_epoch_ == epoch()) {
+void ParamGroup::issue_unshard() {
+  if (state_ != State::Sharded && gathered_epoch_ == epoch()) {
     return;
   }
   reshard();
-  std::vector<comm::Work> works;
   ++num_gathers_;
+  gathered_epoch_ = epoch();
+  state_ = State::Gathering;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    gathered_[i] = gather(i, works);
+    gathered_[i] = gather(i);
   }
-  for (comm::Work& work : works) {
+}
+
+void ParamGroup::wait_for_gathering() {
+  for (comm::Work& work : std::exchange(gathering_, {})) {
     work.wait();
   }
+}
+
+void ParamGroup::unshard() {
+  issue_unshard();
+  if (state_ == State::Unsharded) {
+    return;
+  }
+  wait_for_gathering();
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     buffers_[i].place_parameters(gathered_[i].values);
   }
-  gathered_epoch_ = epoch();
-  unsharded_ = true;
+  state_ = State::Unsharded;
 }
 
 void ParamGroup::reshard() {
+  // The other ranks still read this one's part.
+  wait_for_gathering();
   for (FlatBuffer& buffer : buffers_) {
     buffer.release_parameters();
   }
   for (Whole& whole : gathered_) {
     give_back(whole);
   }
-  unsharded_ = false;
+  state_ = State::Sharded;
 }
 
 void ParamGroup::pre_forward() {

@@ -37,6 +37,9 @@ class ParamGroup final : public autograd::ParameterOwner {
     // What the sum of the ranks' gradients is divided by; empty: their number.
     std::optional<double> gradient_divide_factor = std::nullopt;
     std::uint64_t seed = 0;
+    // In front of the names of the module's parameters: where it is in its model, with a dot
+    // behind. Initial values, rules and errors go by the whole name.
+    std::string path = {};
     std::vector<nn::ParameterRule> rules = {};
     // Of every collective of this group: root and group.
     comm::Tag tag = {};
@@ -45,8 +48,9 @@ class ParamGroup final : public autograd::ParameterOwner {
     SlotPool* pool = nullptr;
   };
 
-  // Takes all parameters of `module`. AutogradError if one has an owner already; ConfigError for
-  // rules and dtypes that do not fit, DTypeError for policies, and what plan_layout() refuses.
+  // Takes the parameters of `module` that have no owner yet: groups of its children come first.
+  // AutogradError if there is none; ConfigError for rules and dtypes that do not fit, DTypeError
+  // for policies, and what plan_layout() refuses.
   ParamGroup(nn::Module& module, comm::ProcessGroup& ranks, const Options& options);
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
@@ -63,16 +67,24 @@ class ParamGroup final : public autograd::ParameterOwner {
   void reset_iter_state();
 
   // Whether parameters have their bytes.
-  bool unsharded() const { return unsharded_; }
+  bool unsharded() const { return state_ == State::Unsharded; }
   std::span<const FlatBuffer> buffers() const { return buffers_; }
+  // Under their whole names; layouts number them like this.
+  std::span<const nn::Parameter> parameters() const { return parameters_; }
 
-  // Collective: gathers and waits; nothing where that is done already. The module's hooks call it.
+  // Collective: begins to gather, for an unshard() that is to come; nothing where that was done
+  // already. The current values count: after an update it begins again.
+  void issue_unshard();
+  // Waits for what was issued, or issues it and waits. The module's hooks call it.
   void unshard() override;
+  // Also what was issued and not waited for.
   void reshard() override;
   void prepare_gradients() override;
   void post_backward(std::uint64_t invocation) override;
 
  private:
+  enum class State : std::uint8_t { Sharded, Gathering, Unsharded };
+
   // A whole buffer, of parameters or gradients.
   struct Whole {
     Tensor values;
@@ -87,6 +99,9 @@ class ParamGroup final : public autograd::ParameterOwner {
     std::optional<comm::Work> work;
   };
 
+  void take_parameters();
+  // Those of the sets of adjacent parameters that are this group's.
+  std::vector<std::vector<std::string>> adjacent() const;
   void make_buffers();
   void attach();
   void pre_forward();
@@ -102,7 +117,8 @@ class ParamGroup final : public autograd::ParameterOwner {
   bool aliases_gradients(const FlatBuffer& buffer) const;
   Whole take(std::size_t index, SlotKind kind);
   void give_back(Whole& whole);
-  Whole gather(std::size_t index, std::vector<comm::Work>& works);
+  Whole gather(std::size_t index);
+  void wait_for_gathering();
   void reduce(std::size_t index, std::uint64_t invocation);
   void finish_reductions();
   comm::Reduction reduction() const;
@@ -115,11 +131,12 @@ class ParamGroup final : public autograd::ParameterOwner {
   std::vector<FlatBuffer> buffers_;
   std::vector<nn::FlatChunk> chunks_;
 
-  bool unsharded_ = false;
+  State state_ = State::Sharded;
   // The epoch of what was gathered.
   std::uint64_t gathered_epoch_ = 0;
-  // Whole parameters while unsharded, by buffer.
+  // Whole parameters while they are not sharded, by buffer.
   std::vector<Whole> gathered_;
+  std::vector<comm::Work> gathering_;
   // Whole gradients while they are written, by buffer; undefined while they are not.
   std::vector<Whole> gradients_;
   std::vector<Reducing> reducing_;

@@ -1,4 +1,6 @@
 #include <cstdint>
+#include <fmt/format.h>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -84,6 +86,60 @@ void check_bits(const Config& config, nn::Recompute recompute,
   });
 }
 
+// A group for each block and one for the rest, as a model is sharded.
+std::vector<std::unique_ptr<shard::ParamGroup>> groups_of(models::Decoder& model,
+                                                          comm::ProcessGroup& ranks,
+                                                          const std::string& path_of_blocks,
+                                                          shard::SlotPool& pool) {
+  std::vector<std::unique_ptr<shard::ParamGroup>> groups;
+  const auto add = [&](nn::Module& module, const std::string& path) {
+    const auto group = static_cast<std::uint32_t>(groups.size());
+    groups.push_back(
+        std::make_unique<shard::ParamGroup>(module, ranks,
+                                            shard::ParamGroup::Options{.gradient_divide_factor = 1,
+                                                                       .seed = 5,
+                                                                       .path = path,
+                                                                       .tag = {.group = group},
+                                                                       .pool = &pool}));
+  };
+  for (nn::Module* const block : model.blocks()) {
+    add(*block, fmt::format("{}{}.", path_of_blocks, groups.size()));
+  }
+  add(model, "");
+  return groups;
+}
+
+// Groups of blocks on 1, 2 and 3 ranks equal one rank, step after step.
+template <class Model, ops::HeadForm head = ops::HeadForm::Recompute, class Config>
+void check_groups(const Config& config, nn::Recompute recompute,
+                  const std::string& path_of_blocks) {
+  using Loss = DecoderLoss<head>;
+  on_ranks([&](comm::World& world) {
+    Model model(config);
+    shard::SlotPool pool(world.group());
+    const auto groups = groups_of(model, world.group(), path_of_blocks, pool);
+    Unsharded<Model, Loss> whole({.seed = 5}, config);
+    model.set_block_recompute(recompute);
+    whole.model().set_block_recompute(recompute);
+    for (int step = 0; step < 3; ++step) {
+      CAPTURE(step);
+      autograd::backward(Loss{}(model, world.rank(), step, DType::Float32));
+      const Values expected = whole.sum_of_gradients(world.size(), step);
+      std::int64_t numel = 0;
+      for (const auto& group : groups) {
+        const Difference found = difference_of(*group, world.rank(), Of::Gradients, expected);
+        CHECK(found.largest == 0);
+        numel += found.numel;
+        CHECK_FALSE(group->unsharded());
+        group->zero_grad();
+      }
+      CHECK(sum_over_ranks(world, numel) == whole.owner().num_parameters());
+      pool.end_step();
+    }
+    CHECK(pool.num_unplanned() == 0);
+  });
+}
+
 }  // namespace
 
 TEST_SUITE("shard/param_group of models") {
@@ -107,6 +163,17 @@ TEST_SUITE("shard/param_group of models") {
       check_bits<models::Llama>(llama_config(tied), nn::Recompute::None);
       check_bits<models::Llama>(llama_config(tied), nn::Recompute::None,
                                 {.param_dtype = DType::BFloat16});
+    }
+  }
+
+  TEST_CASE("groups of blocks within a group of the rest have the gradients of one rank") {
+    constexpr auto kForm = ops::HeadForm::GradientInForward;
+    for (const nn::Recompute recompute : {nn::Recompute::None, nn::Recompute::Full}) {
+      CAPTURE(static_cast<int>(recompute));
+      check_groups<models::Gpt2>(gpt2_config(), recompute, "h.");
+      check_groups<models::Gpt2, kForm>(gpt2_config(), recompute, "h.");
+      check_groups<models::Llama>(llama_config(false), recompute, "model.layers.");
+      check_groups<models::Llama, kForm>(llama_config(true), recompute, "model.layers.");
     }
   }
 }

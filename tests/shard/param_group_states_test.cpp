@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fmt/format.h>
 #include <string>
 #include <vector>
@@ -172,6 +173,36 @@ TEST_SUITE("shard/param_group memory and order") {
     });
   }
 
+  TEST_CASE("what was issued ahead is gathered once, and given back by who does not use it") {
+    for (const int num_ranks : {2, 3}) {
+      CAPTURE(num_ranks);
+      comm::run_ranks({.num_ranks = num_ranks}, [](World& world) {
+        const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
+        Sharded<> sharded(world, {.seed = 5});
+        Sharded<> other(world, {.seed = 6, .tag = {.group = 1}});
+        sharded.group.issue_unshard();
+        other.group.issue_unshard();
+        sharded.group.issue_unshard();
+        CHECK_FALSE(sharded.group.unsharded());
+        CHECK_THROWS_AS(sharded.net.a.weight().view(), StorageError);
+        const autograd::NoGradGuard no_grad;
+        CHECK(std::isfinite(sharded.loss(0).item()));
+        other.group.reshard();
+        CHECK(counters.live_of(MemoryCategory::Communication) == 0);
+        // An update makes what is under way useless.
+        sharded.group.issue_unshard();
+        sharded.group.bump_epoch();
+        sharded.group.unshard();
+        sharded.group.unshard();
+        sharded.group.reshard();
+        CHECK(collectives_of(world) ==
+              "all_gather forward 1, all_gather forward 1, all_gather forward 1, "
+              "all_gather forward 1, all_gather forward 2, all_gather forward 2, "
+              "all_gather forward 3, all_gather forward 3, ");
+      });
+    }
+  }
+
   TEST_CASE("a rank whose backward brings no gradients takes part in the reduction with zeros") {
     on_ranks([](World& world) {
       Sharded<> sharded(world, {.gradient_divide_factor = 1, .seed = 5});
@@ -271,7 +302,7 @@ TEST_SUITE("shard/param_group errors") {
       {
         const ParamGroup group(net, world.group(), {});
         CHECK_THROWS_WITH_AS(ParamGroup(net, world.group(), {}),
-                             Contains("offset has an owner already"), AutogradError);
+                             Contains("all of them have an owner already"), AutogradError);
       }
       CHECK(nn::is_unplaced(net.a.weight()));
       CHECK_THROWS_WITH_AS(net(Tensor::zeros({4, 5})), Contains("devices cpu and meta differ"),

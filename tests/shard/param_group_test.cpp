@@ -220,7 +220,7 @@ TEST_SUITE("shard/param_group") {
       autograd::backward(ops::sum(around(x)));
       CHECK_FALSE(group.unsharded());
       testing::Difference found;
-      found = testing::difference_of(around.net, group, world.rank(), Of::Gradients,
+      found = testing::difference_of(group, world.rank(), Of::Gradients,
                                      whole.sum_of_gradients(world.size(), 0));
       CHECK(found.largest == 0);
       CHECK(sum_over_ranks(world, found.numel) == kTrained);

@@ -184,9 +184,10 @@ TEST_SUITE("shard/slot_plan") {
   }
 
   TEST_CASE("own buffers are outside of the pool, at their largest, released or not") {
-    const OwnBuffer tied{0, SlotKind::Parameters};
-    const SlotUse backward{0, Phase::Backward, SlotKind::Parameters};
-    const Events events = {{Action::Acquire, kForward, 1000},
+    const OwnBuffer tied{0, SlotKind::Parameters, 1};
+    const SlotUse forward{0, Phase::Forward, SlotKind::Parameters, 1};
+    const SlotUse backward{0, Phase::Backward, SlotKind::Parameters, 1};
+    const Events events = {{Action::Acquire, forward, 1000},
                            {Action::Acquire, backward, 64},
                            {Action::Release, backward, 0},
                            {Action::Acquire, kGradients, 64},
@@ -195,10 +196,10 @@ TEST_SUITE("shard/slot_plan") {
     CHECK(plan.own == std::map<OwnBuffer, std::size_t>{{tied, 1024}});
     CHECK(plan.own_nbytes() == 1024);
     CHECK(plan.pool_nbytes() == 64);
-    CHECK(!plan.find(kForward, 0).has_value());
+    CHECK(!plan.find(forward, 0).has_value());
     // Another buffer of the group is none of these.
-    CHECK_THROWS_WITH_AS(plan_slots(events, std::vector{OwnBuffer{0, SlotKind::Parameters, 1}}),
-                         Contains("parameters of group 0 buffer 0 in the forward are not released"),
+    CHECK_THROWS_WITH_AS(plan_slots(events, std::vector{OwnBuffer{0, SlotKind::Parameters, 0}}),
+                         Contains("parameters of group 0 buffer 1 in the forward are not released"),
                          Error);
   }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -162,9 +163,9 @@ struct Difference {
 
 enum class Of { Parameters, Gradients };
 
-inline Difference difference_of(const nn::Module& module, const shard::ParamGroup& group, int rank,
-                                Of of, const Values& expected) {
-  const std::vector<nn::Parameter> parameters = module.parameters();
+inline Difference difference_of(const shard::ParamGroup& group, int rank, Of of,
+                                const Values& expected) {
+  const std::span<const nn::Parameter> parameters = group.parameters();
   Difference found;
   for (const shard::FlatBuffer& buffer : group.buffers()) {
     const Tensor& chunk = of == Of::Parameters ? buffer.chunk() : buffer.gradients();
@@ -189,7 +190,7 @@ inline Difference difference_of(const nn::Module& module, const shard::ParamGrou
 
 template <class Model, class Loss>
 Difference difference(const Sharded<Model, Loss>& sharded, Of of, const Values& expected) {
-  return difference_of(sharded.net, sharded.group, sharded.rank, of, expected);
+  return difference_of(sharded.group, sharded.rank, of, expected);
 }
 
 // Runs `body` on 1, 2 and 3 ranks.
