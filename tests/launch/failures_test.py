@@ -53,6 +53,17 @@ class Failures(LaunchTest):
         self.each([(size, rank, when) for size in (1, 2, 3, 4) for rank in {0, size - 1}
                    for when in PLACES], run)
 
+    def test_the_others_are_told_wherever_they_wait(self):
+        # They ignore SIGTERM: only what they are told ends them before SIGKILL.
+        def run(when):
+            job = Job("--nproc-per-node", 3, "--", "sh", "-c",
+                      f"trap '' TERM; exec {WORKER} {when} kill 1")
+            self.check_ended(job, 1, "then ranks 0, 2 ended with exit code 1", seconds=5)
+            if when == "start":
+                self.check(job.err.count("error: rank 1 failed: it was ended by signal 9 "
+                                         "(SIGKILL)") == 2, job, "the others are not told")
+        self.each([("start",), ("before",), ("inside",), ("after",)], run)
+
     def test_of_two_ranks_that_end_at_once_one_is_named(self):
         def run(size, how, ranks):
             job = self.check_ended(started(size, "inside", how, ranks), 1)
