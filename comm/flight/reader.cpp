@@ -68,11 +68,10 @@ FlightSnapshot read_newest_records(int descriptor, std::string_view name,
   flight::read_at(descriptor, name, flight::nbytes_of_records(capacity), names);
   ring.names = flight::parse_names(name, names);
   const SlotReader reader(descriptor, name);
-  const std::uint64_t oldest =
-      ring.header.num_written - std::min<std::uint64_t>(ring.header.num_written, capacity);
-  // Up to the one behind the last, because a writer may be one ahead of its count.
   const std::uint32_t num_slots = std::min(capacity, std::max(max_records, 1U));
-  const std::uint64_t first = ring.header.num_written + capacity - num_slots + 1;
+  const std::uint64_t oldest =
+      ring.header.num_written - std::min<std::uint64_t>(ring.header.num_written, num_slots);
+  const std::uint64_t first = ring.header.num_written + capacity - num_slots;
   for (std::uint32_t i = 0; i < num_slots; ++i) {
     const auto slot = static_cast<std::uint32_t>((first + i) % capacity);
     const std::optional<RawRecord> raw = reader.read(slot);

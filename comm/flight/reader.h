@@ -42,7 +42,7 @@ struct FlightSnapshot {
 // From bytes that nobody vouches for: DataError, with `name`, where they are of no ring or its
 // names are damaged. The descriptor stays open, and its position unused.
 FlightSnapshot read_flight_ring(int descriptor, std::string_view name);
-// The newest of them: what a rank is in is among these, however often one looks.
+// The newest of them: others count as lost.
 FlightSnapshot read_newest_records(int descriptor, std::string_view name,
                                    std::uint32_t max_records);
 // Of a file, or of /proc/PID/fd/N.

@@ -26,7 +26,7 @@ class Failures(LaunchTest):
         if place is None or size == 1:
             return
         self.check("hang report: rings of" in job.err, job, "there is no hang report")
-        sequence = {"before": 1, "inside": 1, "after": 2}[when]
+        sequence = {"before": 2, "inside": 2, "after": 3}[when]
         wanted = rf"{place} seq {sequence} of group '?world'? \(tag [^)]*"
         self.check(re.search(wanted, job.err), job, f"no '{wanted}'")
 
@@ -52,6 +52,17 @@ class Failures(LaunchTest):
             self.check_explained(job, rank, size, when)
         self.each([(size, rank, when) for size in (1, 2, 3, 4) for rank in {0, size - 1}
                    for when in PLACES], run)
+
+    def test_the_others_are_told_wherever_they_wait(self):
+        # They ignore SIGTERM: only what they are told ends them before SIGKILL.
+        def run(when):
+            job = Job("--nproc-per-node", 3, "--", "sh", "-c",
+                      f"trap '' TERM; exec {WORKER} {when} kill 1")
+            self.check_ended(job, 1, "then ranks 0, 2 ended with exit code 1", seconds=5)
+            if when == "start":
+                self.check(job.err.count("error: rank 1 failed: it was ended by signal 9 "
+                                         "(SIGKILL)") == 2, job, "the others are not told")
+        self.each([("start",), ("before",), ("inside",), ("after",)], run)
 
     def test_of_two_ranks_that_end_at_once_one_is_named(self):
         def run(size, how, ranks):
@@ -102,7 +113,7 @@ class Hangs(LaunchTest):
         time.sleep(0.5)
         (pid,) = [pid for pid in job.pids_of(WORKER) if rank_of(pid) == "0"]
         os.kill(pid, signal.SIGSTOP)
-        self.check_ended(job, 1, "rank 0 failed first", "has been in all_reduce seq 1 of group",
+        self.check_ended(job, 1, "rank 0 failed first", "has been in all_reduce seq 2 of group",
                          "with a deadline of 1 s, and does not give up", seconds=30)
 
     def test_SIGUSR2_says_where_all_ranks_are_and_ends_none(self):
@@ -111,10 +122,11 @@ class Hangs(LaunchTest):
         time.sleep(0.5)
         job.send(signal.SIGUSR2)
         lines = []
-        while not any(line.startswith("culprit: rank 1 ") for line in lines):
+        while not any(line.startswith("group 'control'") for line in lines):
             lines.append(job.process.stderr.readline())
             self.assertTrue(lines[-1], lines)
-        self.assertTrue(any("all_reduce seq 1" in line and "ranks 0, 2" in line
+        self.assertTrue(any(line.startswith("culprit: rank 1 ") for line in lines), lines)
+        self.assertTrue(any("all_reduce seq 2" in line and "ranks 0, 2" in line
                             for line in lines), lines)
         job.send(signal.SIGINT)
         self.check_ended(job, 130)

@@ -1,7 +1,7 @@
 """What the tests of the launcher share: a job, and that nothing of it is left.
 
 Usage of each: TEST.py FSDPTRAIN WORKER
-FSDPTRAIN_LAUNCH_ROUNDS in the environment: how often each scenario runs (default: once).
+FSDPTRAIN_LAUNCH_ROUNDS in the environment: how often all of it runs (default: once).
 """
 
 import concurrent.futures
@@ -119,11 +119,10 @@ class LaunchTest(unittest.TestCase):
         return job
 
     def each(self, scenarios, test, at_once=3):
-        """test(*scenario) for each, several at once, as often as asked for; all failures."""
+        """test(*scenario) for each, several at once; all failures."""
         failures = []
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            runs = [(scenario, pool.submit(test, *scenario))
-                    for _ in range(ROUNDS) for scenario in scenarios]
+            runs = [(scenario, pool.submit(test, *scenario)) for scenario in scenarios]
             for scenario, run in runs:
                 try:
                     run.result()
@@ -135,7 +134,10 @@ class LaunchTest(unittest.TestCase):
 
 
 def main():
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    for _ in range(ROUNDS):
+        run = unittest.main(argv=sys.argv[:1], verbosity=2, exit=False)
+        if not run.result.wasSuccessful():
+            sys.exit(1)
 
 
 __all__ = ["FSDPTRAIN", "WORKER", "Job", "LaunchTest", "main", "shell", "signal"]

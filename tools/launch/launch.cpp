@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "comm/clock.h"
-#include "comm/collective/collective_record.h"
 #include "comm/flight/hang_report.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -204,9 +203,8 @@ class Job {
       if (ranks_.has_joined(rank)) {
         apply(supervisor_.joined(rank));
       }
-      const auto overdue = find_overdue(
-          comm::read_newest_records(ranks_.rank(rank).ring.descriptor(), "ring", kRecordsToWatch),
-          comm::monotonic_clock().now());
+      const auto ring = read_ring(rank, kRecordsToWatch);
+      const auto overdue = ring ? find_overdue(*ring, comm::monotonic_clock().now()) : std::nullopt;
       if (overdue) {
         apply(supervisor_.overdue(rank, *overdue));
       }
@@ -233,22 +231,31 @@ class Job {
     }
   }
 
+  // Nothing where the rank has written over it.
+  std::optional<comm::FlightSnapshot> read_ring(int rank, std::uint32_t max_records) {
+    try {
+      return comm::read_newest_records(ranks_.rank(rank).ring.descriptor(),
+                                       fmt::format("the ring of rank {}", rank), max_records);
+    } catch (const DataError&) {
+      return std::nullopt;
+    }
+  }
+
   // From the rings; empty where no rank has written any.
   std::string where_all_are() {
     std::vector<comm::FlightSnapshot> rings;
     bool is_any_written = false;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      rings.push_back(
-          comm::read_newest_records(ranks_.rank(rank).ring.descriptor(), "ring", kRecordsToReport));
-      is_any_written = is_any_written || rings.back().header.pid != 0;
+      if (const auto ring = read_ring(rank, kRecordsToReport)) {
+        rings.push_back(*ring);
+        is_any_written = is_any_written || ring->header.pid != 0;
+      }
     }
     if (!is_any_written) {
       return "";
     }
     const auto date = std::chrono::system_clock::now().time_since_epoch();
-    return comm::describe_hang(rings, std::chrono::duration_cast<Nanoseconds>(date),
-                               comm::collective_names())
-        .text;
+    return comm::describe_hang(rings, std::chrono::duration_cast<Nanoseconds>(date)).text;
   }
 
   // What the ranks started and did not end: a program behind a shell, for one. After a signal to

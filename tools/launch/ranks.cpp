@@ -200,12 +200,11 @@ std::optional<RankFailure> LaunchedRanks::reported() const {
 
 void LaunchedRanks::tell(const RankFailure& failure) {
   // Ranks put "rank R failed: " in front.
-  std::string_view text = failure.text;
-  if (text.starts_with("failed: ")) {
-    text.remove_prefix(std::string_view("failed: ").size());
-  }
+  constexpr std::string_view kFailed = "failed: ";
+  const std::string text = failure.text.starts_with(kFailed) ? failure.text.substr(kFailed.size())
+                                                             : "it " + failure.text;
   segment_->report_end(failure.rank, text);
-  store_->report_failure(failure.rank, std::string(text));
+  store_->report_failure(failure.rank, text);
 }
 
 void LaunchedRanks::send(int rank, int signal) {

@@ -169,6 +169,8 @@ void Supervisor::fail(RankFailure failure, Actions& actions) {
   phase_ = Phase::Failing;
   deadline_ = clock_.now() + kGrace;
   send_all(SIGTERM, actions);
+  // It is about to end, and has something to say.
+  std::erase_if(actions.signals, [this](const auto& sent) { return sent.first == failure_->rank; });
 }
 
 void Supervisor::send_all(int signal, Actions& actions) const {

@@ -38,8 +38,9 @@ struct RankFailure {
 //
 // A rank that ends with 0, or with 75 (come again: its state is saved), has done its part, and the
 // others go on. Any other end is a failure: the others are told, get SIGTERM, and SIGKILL 5 s
-// later. A signal to the launcher goes to all ranks; those that are there at the end of the time
-// for a shutdown get SIGKILL, and so do all at once when SIGINT comes again.
+// later, as does a rank that has told of its failure and still runs. A signal to the launcher goes
+// to all ranks; those that are there at the end of the time for a shutdown get SIGKILL, and so do
+// all at once when SIGINT comes again.
 class Supervisor {
  public:
   struct Options {

@@ -1,5 +1,6 @@
 #include "comm/flight/ring.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -169,6 +170,29 @@ TEST_SUITE("comm/flight_ring") {
         for (std::uint64_t i = 0; i < kept; ++i) {
           CHECK(is_record_of(read_back.records[i], num_written - kept + i));
         }
+      }
+    }
+  }
+
+  TEST_CASE("the newest records alone are read, around the end of the memory too") {
+    for (const std::uint64_t num_written : {0, 2, 5, 8, 13, 19}) {
+      FlightRing ring(small_memory(8));
+      for (std::uint64_t number = 0; number < num_written; ++number) {
+        ring.begin(record_of(number));
+      }
+      for (const std::uint32_t max_records : {1, 3, 7, 8, 100}) {
+        CAPTURE(num_written);
+        CAPTURE(max_records);
+        const FlightSnapshot newest =
+            read_newest_records(ring.memory().descriptor(), "ring", max_records);
+        const std::uint64_t wanted =
+            std::min<std::uint64_t>({num_written, std::uint64_t{max_records}, 8});
+        REQUIRE(newest.records.size() == wanted);
+        for (std::uint64_t i = 0; i < wanted; ++i) {
+          CHECK(is_record_of(newest.records[i], num_written - wanted + i));
+        }
+        CHECK(newest.num_torn == 0);
+        CHECK(newest.num_lost == num_written - wanted);
       }
     }
   }

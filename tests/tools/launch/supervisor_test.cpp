@@ -135,6 +135,13 @@ TEST_SUITE("tools/launch/supervisor") {
     CHECK(three.supervisor.failure()->rank == 1);
   }
 
+  TEST_CASE("a rank that has told of its failure ends by itself, or 5 s later") {
+    Job job;
+    CHECK(job.ends({code(0, 1)}, RankFailure{1, "failed: x"}).signals == Signals{{2, SIGTERM}});
+    CHECK(job.after(5s).signals == Signals{{1, SIGKILL}, {2, SIGKILL}});
+    CHECK(job.finish_with(SIGKILL, true) == 1);
+  }
+
   TEST_CASE("the exit code of the first rank that failed is passed on where it is asked for") {
     const std::map<int, RankExit> codes{
         {7, code(1, 7)}, {75 + 1, code(1, 76)}, {128 + SIGSEGV, signal(1, SIGSEGV)}};
@@ -295,7 +302,7 @@ TEST_SUITE("tools/launch/supervisor") {
     Job job;
     const auto actions = job.supervisor.overdue(1, "has been in barrier");
     CHECK(actions.tell->text == "has been in barrier");
-    CHECK(actions.signals == Signals{{0, SIGTERM}, {1, SIGTERM}, {2, SIGTERM}, {1, SIGKILL}});
+    CHECK(actions.signals == Signals{{0, SIGTERM}, {2, SIGTERM}, {1, SIGKILL}});
     CHECK(is_nothing(job.ends({signal(1, SIGKILL)})));
     CHECK(job.supervisor.failure()->text == "has been in barrier");
     // It has ended: nothing is sent to a number that may be another's.
