@@ -276,6 +276,25 @@ class Report {
       for (const int rank : standing.waiting) {
         add_culprit(rank, fmt::format("is still in {}, which others have left behind", front));
       }
+    } else {
+      blame_awaited(group, standing);
+    }
+  }
+
+  // All have arrived: one that all others wait for has stopped there.
+  void blame_awaited(const GroupRecords& group, const FlightStanding& standing) {
+    for (const int rank : standing.waiting) {
+      std::vector<int> others;
+      for (const int other : standing.waiting) {
+        const FlightRecord& record = *group.collectives.at(other).at(group.front->sequence);
+        if (other != rank && record.straggler == rank) {
+          others.push_back(other);
+        }
+      }
+      if (others.size() > 1 && others.size() + 1 == standing.waiting.size()) {
+        add_culprit(rank, fmt::format("has arrived in {}, but {} wait for it there",
+                                      place_text(*group.front), named_ranks(others)));
+      }
     }
   }
 

@@ -346,6 +346,33 @@ TEST_SUITE("comm/hang_report") {
           std::string::npos);
   }
 
+  TEST_CASE("where all have arrived, the one that all others wait for there is the culprit") {
+    Ranks ranks(4);
+    for (const int rank : {0, 1, 2, 3}) {
+      FlightRecord& own = ranks.add(rank, record(kAllReduce, 5, kStarted, 90s));
+      own.straggler = rank == 2 ? 3 : 2;
+      own.longest_wait = 9s;
+    }
+    HangReport report = ranks.report();
+    CHECK(report.culprits == Culprits{2});
+    CHECK_MESSAGE(
+        report.text.find("culprit: rank 2 (process 1002 on node1): has arrived in all_reduce "
+                         "seq 5 of group 'fsdp', but ranks 0-1, 3 wait for it there\n") !=
+            std::string::npos,
+        report.text);
+    // One other opinion, and nobody is.
+    ranks.rings[0].records[0].straggler = 1;
+    CHECK(ranks.report().culprits.empty());
+    // Of two that wait for each other none is.
+    Ranks pair(2);
+    for (const int rank : {0, 1}) {
+      FlightRecord& own = pair.add(rank, record(kAllReduce, 5, kStarted, 90s));
+      own.straggler = 1 - rank;
+      own.group_size = 2;
+    }
+    CHECK(pair.report().culprits.empty());
+  }
+
   TEST_CASE("an operation that was given up counts until the rank goes on behind it") {
     Ranks ranks(4);
     for (const int rank : {0, 1, 2}) {

@@ -16,9 +16,31 @@
 namespace fsdptrain::comm {
 namespace {
 
+// As training does, but that rank 2 stops between two parameters of layer 3.
+void reduce_layers(World& world) {
+  constexpr const char* kParameters[] = {"attn.weight", "mlp.weight"};
+  std::uint32_t group = 0;
+  for (int layer = 0; layer < 6; ++layer) {
+    for (const char* parameter : kParameters) {
+      world.name_group(0, group++, fmt::format("h.{}.{}", layer, parameter));
+    }
+  }
+  const Tensor gradient = Tensor::full({64}, 1, DType::Float32);
+  for (std::uint32_t i = 0; i < group; ++i) {
+    if (world.rank() == 2 && i == 7) {
+      std::raise(SIGSTOP);
+    }
+    world.group()
+        .issue(all_reduce(gradient, {}, {.group = i, .direction = Direction::Backward}))
+        .wait();
+  }
+}
+
 void run(const std::string& scenario, int join_seconds) {
-  Job job =
-      init_from_environment({.threads = 1, .join_timeout = std::chrono::seconds(join_seconds)});
+  const int timeout = scenario == "layers" ? 4 : 600;
+  Job job = init_from_environment({.world = {.timeout = std::chrono::seconds(timeout)},
+                                   .threads = 1,
+                                   .join_timeout = std::chrono::seconds(join_seconds)});
   World& world = job.world();
   const Tensor sum = Tensor::full({1}, world.rank() + 1, DType::Int64);
   world.group().issue(all_reduce(sum)).wait();
@@ -38,6 +60,9 @@ void run(const std::string& scenario, int join_seconds) {
   }
   if (scenario == "stuck" && world.rank() == 1) {
     std::getchar();
+  }
+  if (scenario == "layers") {
+    reduce_layers(world);
   }
   if (scenario == "break") {
     job.break_for_debugger(1);
