@@ -1,10 +1,14 @@
 """How jobs of any programs start, print, are stopped and end; see launch_case.py."""
 
+import fcntl
 import os
 import pathlib
+import pty
 import resource
+import struct
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 
@@ -351,6 +355,7 @@ class Output(LaunchTest):
         job = Job("--nproc-per-node", 2, "--", *shell(
             "[ $RANK = 0 ] && exec seq 1 10000000; sleep 0.5; exit 3"), stdout=write)
         os.close(write)
+        job.wait_until(lambda: job.pids_of("seq"), "the start of rank 0")
         job.wait_until(lambda: not job.pids_of("seq"), "the end of rank 0")
         reader = threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(read, 65536),
                                                                      b"")])
@@ -358,6 +363,29 @@ class Output(LaunchTest):
         self.check_ended(job, 1, "rank 1 failed first")
         reader.join()
         os.close(read)
+
+    def test_progress_of_rank_0_stays_below_the_lines_on_a_terminal(self):
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        job = Job("--nproc-per-node", 2, "--", *shell(
+            'echo "columns $FSDPTRAIN_TERMINAL"; [ $RANK = 0 ] && printf "\\r10 %%\\033[K" >&2; '
+            'sleep 0.3; echo line $RANK; sleep 0.3'), stdout=end, stderr=end)
+        os.close(end)
+        seen = b""
+        try:
+            while part := os.read(terminal, 65536):
+                seen += part
+        except OSError:  # the end of a terminal
+            pass
+        os.close(terminal)
+        self.check_ended(job, 0)
+        text = seen.decode()
+        self.assertIn("[rank 0] columns 80\r\n", text)
+        self.assertIn("[rank 1] columns \r\n", text)
+        # Shown, erased before each line, and shown again; at the end it is gone.
+        for rank in range(2):
+            self.assertIn(f"10 %\r\x1b[K[rank {rank}] line {rank}\r\n10 %", text)
+        self.assertTrue(text.endswith("\r\x1b[K"), repr(text))
 
     def test_a_full_disk_for_logs_is_said_once_and_becomes_exit_code_1(self):
         with tempfile.TemporaryDirectory() as folder:
