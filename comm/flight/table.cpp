@@ -11,6 +11,9 @@ namespace {
 // Of the records that are shown, those behind the open one.
 constexpr std::size_t kShownBehind = 3;
 
+// Shorter waits are what is between ranks in any case.
+constexpr Nanoseconds kShownWait = std::chrono::milliseconds(100);
+
 // In floating point: damaged times must not overflow.
 double date_of(const FlightHeader& header, Nanoseconds time) {
   const auto ns = [](Nanoseconds t) { return static_cast<double>(t.count()); };
@@ -27,7 +30,7 @@ Nanoseconds last_time(const FlightRecord& record) {
 }
 
 std::string wait_text(const FlightRecord& record) {
-  return record.straggler == kNoRank
+  return record.straggler == kNoRank || record.longest_wait < kShownWait
              ? ""
              : fmt::format("; waited longest for rank {}: {:.1f} s", record.straggler,
                            static_cast<double>(record.longest_wait.count()) / 1e9);

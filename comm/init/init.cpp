@@ -14,6 +14,7 @@
 #include "comm/error.h"
 #include "comm/fnv.h"
 #include "comm/init/meeting_folder.h"
+#include "comm/ranks.h"
 #include "comm/shm/connect.h"
 #include "comm/store/socket_pairs.h"
 #include "comm/store/unix_transport.h"
@@ -29,6 +30,7 @@ constexpr const char* kAllKey = "init/all";
 // Of a rank that has come.
 constexpr const char* kHere = "here";
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(2);
+constexpr Nanoseconds kBetweenStops = std::chrono::milliseconds(200);
 // Nobody waits longer for a goodbye than for a rank that does not answer.
 constexpr Nanoseconds kFarewell = std::chrono::seconds(30);
 
@@ -127,8 +129,6 @@ Job::~Job() {
   // Before the world whose ring it is.
   watched_.reset();
   world_.reset();
-  // Other ranks hear of the end from a connection that ends, and from the store while it is served.
-  store_.reset();
 }
 
 void Job::join_own() {
@@ -177,14 +177,14 @@ Links Job::serve_others(const std::filesystem::path& path) {
   Links mine = links();
   store_->set(kSegmentKey, fmt::format("/proc/{}/fd/{}", ::getpid(), memory.number()),
               deadline.left());
-  store_->wait(keys_of_others(membership_.size, kHere), deadline.left());
+  wait_for(keys_of_others(membership_.size, kHere), deadline);
   store_->set(kAllKey, "", deadline.left());
   return mine;
 }
 
 Links Job::come_to_rank_0(const std::filesystem::path& path) {
   const Deadline deadline(monotonic_clock(), options_.join_timeout);
-  open_store(path, come_to(path, deadline), deadline);
+  open_store(path, come_to(path, deadline, options_.check_stop), deadline);
   const std::string memory = store_->get(kSegmentKey, deadline.left());
   const Descriptor file(::open(memory.c_str(), O_RDWR | O_CLOEXEC));
   check<ConfigError>(file.is_open(),
@@ -195,8 +195,37 @@ Links Job::come_to_rank_0(const std::filesystem::path& path) {
   // Before the others go on: from here on they notice if this rank dies.
   Links mine = links();
   store_->set(key_of(membership_.rank, kHere), "", deadline.left());
-  store_->get(kAllKey, deadline.left());
+  wait_for({kAllKey}, deadline);
   return mine;
+}
+
+std::string Job::missing_text() {
+  if (!server_) {
+    return "; rank 0 says which";
+  }
+  std::vector<int> missing;
+  const std::vector<store::Membership> memberships = server_->memberships();
+  for (std::size_t rank = 0; rank < memberships.size(); ++rank) {
+    if (memberships[rank] != store::Membership::Here) {
+      missing.push_back(static_cast<int>(rank));
+    }
+  }
+  return ", missing: " + named_ranks(missing);
+}
+
+void Job::wait_for(const std::vector<std::string>& keys, const Deadline& deadline) {
+  while (true) {
+    try {
+      store_->wait(keys, std::min(deadline.left(), kBetweenStops));
+      return;
+    } catch (const TimeoutError&) {
+      check<TimeoutError>(!deadline.passed(), "not all ranks have come in {}{}",
+                          to_string(deadline.timeout()), missing_text());
+    }
+    if (options_.check_stop) {
+      options_.check_stop();
+    }
+  }
 }
 
 void Job::open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline) {
@@ -229,7 +258,8 @@ void Job::fail(std::string_view reason) noexcept {
   }
   try {
     if (store_) {
-      store_->report_failure(reason, kFarewell);
+      // What each rank did, line by line, is for this one's own standard error.
+      store_->report_failure(reason.substr(0, reason.find('\n')), kFarewell);
     }
   } catch (const std::exception&) {
     // They hear of it from the end of this process.

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/init/debug_break.h"
 #include "comm/init/environment.h"
@@ -26,6 +29,8 @@ struct JobOptions {
   int threads = 0;
   // How long ranks wait for each other to come.
   Nanoseconds join_timeout = std::chrono::minutes(10);
+  // Called again and again while this rank waits for others to come: what it throws ends the wait.
+  std::function<void()> check_stop = {};
 };
 
 // Compute threads of a rank: `wanted`, or, where that is 0, its share of the processors that this
@@ -71,6 +76,10 @@ class Job {
   // When all are there.
   Links serve_others(const std::filesystem::path& folder);
   Links come_to_rank_0(const std::filesystem::path& folder);
+  // Who has not come, for an error.
+  std::string missing_text();
+  // Until the keys are all there.
+  void wait_for(const std::vector<std::string>& keys, const Deadline& deadline);
   void open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline);
   // By the shared memory.
   Links links() const;
@@ -82,9 +91,9 @@ class Job {
   WhereSignal where_;
   RankContext context_;
   ContextGuard bound_;
-  // Where rank 0 serves the store itself.
-  std::unique_ptr<store::ServerThread> server_;
   std::unique_ptr<Store> store_;
+  // Where rank 0 serves the store itself; it ends first, so that it reports no end of its own rank.
+  std::unique_ptr<store::ServerThread> server_;
   // Of one rank alone.
   std::unique_ptr<ThreadBoards> boards_;
   std::shared_ptr<const Segment> segment_;

@@ -162,8 +162,12 @@ void MeetingFolder::publish(const store::Secret& token) const {
                  reason());
 }
 
-Meet come_to(const std::filesystem::path& folder, const Deadline& deadline) {
+Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
+             const std::function<void()>& check_stop) {
   while (true) {
+    if (check_stop) {
+      check_stop();
+    }
     const std::optional<store::Secret> token = read_token(folder);
     if (token) {
       // It listened before it wrote the token, and may be gone by now.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -47,6 +48,8 @@ struct Meet {
 
 // Waits until rank 0 is there; TimeoutError, ConfigError if others may enter the folder or have
 // made what lies in it.
-Meet come_to(const std::filesystem::path& folder, const Deadline& deadline);
+// `check_stop`, if there is any, is called between looks.
+Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
+             const std::function<void()>& check_stop = {});
 
 }  // namespace fsdptrain::comm

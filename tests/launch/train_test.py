@@ -123,6 +123,23 @@ class LaunchTrain(LaunchTest):
         self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("hand", "threads")])
         self.assertEqual([path.name for path in self.folder.glob("fsdptrain-*")], [])
 
+    def test_a_rank_that_waits_for_the_others_to_come_ends_with_the_first_signal(self):
+        for rank in (0, 1):
+            process = subprocess.Popen([FSDPTRAIN, *train(run__dir="alone")], cwd=self.folder, text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       env={**NO_LAUNCHER, "RANK": str(rank), "WORLD_SIZE": "2",
+                                            "XDG_RUNTIME_DIR": str(self.folder)})
+            self.addCleanup(process.kill)
+            # Its signals are held back before it waits.
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            end = time.monotonic() + SECONDS_TO_HANG
+            while not int(status.read_text().split("SigBlk:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1:
+                self.assertLess(time.monotonic(), end)
+            process.send_signal(signal.SIGTERM)
+            self.assertRegex(process.communicate(timeout=SECONDS_TO_HANG)[1], "stopped by SIGTERM")
+            self.assertEqual(process.returncode, 143)
+            self.assertEqual([path.name for path in self.folder.glob("fsdptrain-*")], [])
+
     def test_what_is_no_work_of_ranks_is_refused_by_name(self):
         for words in (["eval", "--run", "x"], ["generate", "--run", "x", "--prompt", "a"],
                       ["data", "inspect", "text.tok"]):

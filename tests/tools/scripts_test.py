@@ -15,7 +15,8 @@ case "$1 $2" in
   "data prepare") [[ -s $4 ]] || { echo "error: $4 is empty or missing" >&2; exit 2; }; cp "$4" "$6" ;;
   "config --config") grep -E '^(seq_len|validation_fraction) = ' "$3" | sed 's/ *#.*//' ;;
   "data baseline") echo "unigram 3.21 nats/byte"; echo "trigram 2.05 nats/byte" ;;
-  "train --config")
+  "launch --nproc-per-node")
+    [[ $3 == 2 && $4 == --propagate-exit-code && $5 == -- && "$6 $7" == "train --config" ]] || exit 2
     run_dir=$(sed -nE 's/.*run\.dir=([^ ]+).*/\1/p' <<<"$*")
     mkdir "$run_dir"
     echo '{"step": 0, "validation_loss": 5.5}' >"$run_dir/metrics.jsonl"

@@ -505,7 +505,8 @@ int train_process(const Config& config, const TrainOptions& options,
                   const comm::Membership& membership, const StopSignals& signals,
                   Account& account) {
   comm::JobOptions job_options{.world = world_options(config),
-                               .threads = static_cast<int>(config.run.threads)};
+                               .threads = static_cast<int>(config.run.threads),
+                               .check_stop = [&signals] { signals.check_stop(); }};
   if (job_options.world.device != Device::cpu()) {
     job_options.world.device.index += membership.local_rank;
   }

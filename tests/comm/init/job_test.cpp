@@ -136,8 +136,10 @@ TEST_SUITE("comm/job") {
     JobProcess alone(values, {"sum", "1"});
     auto end = alone.wait();
     CHECK(end.code == 3);
-    CHECK_MESSAGE(has(end.output, "2 of 2 keys not there"), end.output);
-    CHECK(has(end.output, "'rank/1/here', 'rank/2/here'"));
+    CHECK_MESSAGE(has(end.output,
+                      "rank 0 of 3, by torchrun (RANK, WORLD_SIZE): not all ranks have come in 1 "
+                      "s, missing: ranks 1-2"),
+                  end.output);
     CHECK(folder.num_files() == 0);
     Values other = values;
     other.at("RANK") = std::string("2");
