@@ -2,7 +2,7 @@
 
 #include "tools/commands.h"
 #include "tools/config.h"
-#include "tools/train/trainer.h"
+#include "tools/train/train.h"
 
 namespace fsdptrain::tools {
 

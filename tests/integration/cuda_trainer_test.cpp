@@ -14,7 +14,7 @@
 #include "runtime/data/prepare.h"
 #include "tests/fakecuda/expect.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/train/trainer.h"
+#include "tools/train/train.h"
 
 // The trainer as a whole on a GPU that is none: weights, average, metrics and samples of a run are
 // those of the CPU.

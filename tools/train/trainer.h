@@ -1,24 +1,124 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/init/debug_break.h"
+#include "comm/world.h"
+#include "models/common/decoder.h"
+#include "runtime/data/loader.h"
+#include "runtime/nn/flat_parameters.h"
+#include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/weight_average.h"
 #include "tools/config.h"
+#include "tools/stop_signals.h"
+#include "tools/stopwatch.h"
+#include "tools/train/data_parallel.h"
+#include "tools/train/datasets.h"
+#include "tools/train/non_finite_policy.h"
+#include "tools/train/rank_waits.h"
+#include "tools/train/reporter.h"
 #include "tools/train/run_folder.h"
+#include "tools/train/run_record.h"
+#include "tools/train/train_step.h"
 
 namespace fsdptrain::tools {
 
-struct TrainOptions {
-  RunFolder::Existing existing = RunFolder::Existing::Refuse;
-  // So many threads of this process train as ranks, run.threads divided among them. 0: this process
-  // is one rank, of the job that its launcher has started.
-  int threads_as_ranks = 0;
+// What rank 0 keeps of a run beside its trainer. It outlives the ranks: how the run ended is known
+// when all of them have.
+struct Account {
+  std::optional<RunFolder> folder;
+  std::optional<RunRecord> record;
+  // Since the first step.
+  Stopwatch stopwatch;
+  std::int64_t steps_done = 0;
 };
 
-// Trains by the configuration and fills the run's folder (docs/formats.md). Returns the exit code:
-// Done, or Signalled + n when SIGINT or SIGTERM ended it after the step or validation under way,
-// weights and metrics written; a second signal ends the process at once. Error if the loss or the
-// gradient stops being finite and train.non_finite says so, with the weights written. IoError, with
-// the weights written, if anything else could not be. What one rank throws ends all of them.
-// ConfigError for more ranks than a step has micro-batches, and for threads as ranks in a process
-// that is a rank itself. Under a launcher rank 0 alone writes and prints.
-int train(const Config& config, const TrainOptions& options);
+// What a rank trains with; it outlives the trainer.
+struct Setting {
+  const Config& config;
+  RunFolder::Existing existing;
+  const StopSignals& signals;
+  // Null on all ranks but 0.
+  Account* account;
+  comm::DebugBreak& debug_break;
+  // Whether each rank has processors that it shares with no other.
+  bool is_bound = false;
+};
+
+// The objects of one run on one rank, in the order in which they need each other: nothing that can
+// refuse the input comes behind the folder, which may replace an earlier run.
+//
+// All ranks do the same, with a share of each step. Rank 0 alone writes, reports and makes samples;
+// what decides about the course of the run is agreed by all.
+class Trainer {
+ public:
+  // Collective.
+  Trainer(const Setting& setting, comm::World& world);
+
+  // Trains until the last step or a signal, and writes the weights, after a failure too; the signal
+  // that ended the run, or 0. Collective.
+  int run();
+
+ private:
+  struct Interval {
+    Stopwatch stopwatch;
+    std::int64_t steps = 0;
+  };
+
+  void begin_interval();
+
+  // The rest of what can be refused, the initial weights and the average.
+  void check_input();
+  // The run's folder and record.
+  void open_account(RunFolder::Existing existing);
+  int train_all();
+  // The signal that any rank has seen, or 0. Collective.
+  int agreed_signal();
+  // Of all ranks. Collective.
+  std::int64_t sum(std::int64_t value);
+  void train_one(std::int64_t step);
+  void report(std::int64_t step, double loss, double grad_norm, double lr);
+  // Loss and samples.
+  void validate(std::int64_t step);
+  void validation_loss(std::int64_t step);
+  void write_samples(std::int64_t step);
+  void write_weights();
+  void finish(int signal);
+  // What was learned before a failure that did not come from the weights.
+  void rescue_weights();
+
+  Config config_;
+  const StopSignals& signals_;
+  comm::DebugBreak& debug_break_;
+  comm::World& world_;
+  // Null on all ranks but 0.
+  Account* account_;
+  Datasets datasets_;
+  std::vector<DataFile> data_files_;
+  data::Loader loader_;
+  std::unique_ptr<models::Decoder> model_;
+  nn::FlatParameters parameters_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  // Of rank 0; begins when the initial weights are there.
+  std::optional<optim::WeightAverage> average_;
+  optim::LrSchedule schedule_;
+  TrainStep step_;
+  DataParallelStep data_parallel_;
+  NonFinitePolicy non_finite_;
+  double flops_per_token_;
+  // By rank 0, of the CPU; none where another device trains.
+  std::optional<double> measured_rate_;
+  Reporter reporter_;
+  Stopwatch stopwatch_;
+  Interval interval_;
+  RankWaits waits_;
+  std::int64_t steps_done_ = 0;
+  // Whether write_weights() has begun.
+  bool weights_tried_ = false;
+};
 
 }  // namespace fsdptrain::tools
