@@ -20,6 +20,7 @@ void Context::remove(ParamGroup& group) {
 
 void Context::begin_forward() {
   in_forward_ = true;
+  step_has_forward_ = true;
   ++num_forwards_;
   entered_.clear();
   as_expected_ = true;
@@ -150,8 +151,9 @@ void Context::finish_pass() {
 
 void Context::end_step() {
   if (pool_ != nullptr && !in_forward_ && pool_->idle()) {
-    pool_->end_step(step_is_typical_);
+    pool_->end_step(step_is_typical_ && step_has_forward_);
     step_is_typical_ = true;
+    step_has_forward_ = false;
   }
 }
 
@@ -161,6 +163,7 @@ void Context::reset() {
   reducing_.clear();
   forwards_.clear();
   step_is_typical_ = true;
+  step_has_forward_ = false;
   if (pool_ != nullptr) {
     pool_->abandon_step();
   }

@@ -98,8 +98,10 @@ class Context {
   bool is_last_backward_ = true;
   // Groups whose reductions are not finished, oldest first.
   std::deque<ParamGroup*> reducing_;
-  // Whether the step so far shows what later ones will do: the order was known from its beginning.
+  // Whether the step so far shows what later ones will do: it has forwards with a backward, and the
+  // order was known from the beginning.
   bool step_is_typical_ = true;
+  bool step_has_forward_ = false;
 };
 
 }  // namespace fsdptrain::shard

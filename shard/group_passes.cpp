@@ -38,7 +38,7 @@ void ParamGroup::pre_forward(nn::Module::Tensors& inputs) {
     context_.enter_forward(*this);
   }
   begin_run();
-  if (frozen() && autograd::grad_enabled()) {
+  if (has_frozen() && autograd::grad_enabled()) {
     watch_inputs(inputs, current_invocation().id);
   }
 }
@@ -58,12 +58,14 @@ void ParamGroup::post_forward(const nn::Module& module, const nn::Module::Tensor
   if (!graph_) {
     graph_ = std::make_shared<const char>();
   }
+  const auto inputs = inputs_.find(current_invocation().id);
+  const auto watched = inputs == inputs_.end() ? nullptr : inputs->second;
   for (const Tensor& output : outputs) {
     // Nothing of the module is behind a parameter that it hands out.
     if (output.defined() && !output.is_leaf()) {
       output.autograd_meta()->pre_backward_hooks.emplace_back(
-          [owner = reference(), invocation = current_invocation().id, name = name(),
-           graph = graph_] { static_cast<ParamGroup&>(owner.of(name)).pre_backward(invocation); });
+          [owner = reference(), invocation = current_invocation().id, name = name(), graph = graph_,
+           watched] { static_cast<ParamGroup&>(owner.of(name)).pre_backward(invocation); });
     }
   }
   have_run_.insert(&module);
@@ -78,6 +80,8 @@ void ParamGroup::end_run() {
   run_is_open_ = false;
   have_run_.clear();
   graph_.reset();
+  // Those that no graph keeps.
+  std::erase_if(inputs_, [](const auto& of) { return of.second.use_count() == 1; });
   const bool grad = autograd::grad_enabled();
   kept_ = grad && behavior_.keep_for_backward && context_.is_last_of_forward(*this);
   if (!grad || (behavior_.reshard_after_forward && !kept_)) {
@@ -117,35 +121,56 @@ void ParamGroup::give_back_kept() {
   }
 }
 
-void ParamGroup::watch_inputs(nn::Module::Tensors& inputs, std::uint64_t invocation) {
-  const auto inputs_left = std::make_shared<InputsLeft>();
+void ParamGroup::watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t invocation) {
+  const auto watched = std::make_shared<Inputs>();
+  inputs_[invocation] = watched;
+  if (surrounds_others()) {
+    // Its parameters may be read behind the backward of the others: until the end of the pass.
+    watched->count = 1;
+    return;
+  }
   for (const Tensor& input : inputs) {
-    // Leaves keep their hooks, and these would be one more in every step.
-    if (!input.defined() || input.is_leaf()) {
+    if (!input.defined() || !input.requires_grad()) {
       continue;
     }
-    ++inputs_left->all;
-    auto& hooks = input.autograd_meta()->pre_backward_hooks;
-    // Before what gathers the parameters of the module that the input comes from.
-    hooks.insert(hooks.begin(), [owner = reference(), invocation, name = name(), inputs_left] {
-      if (--inputs_left->left == 0) {
-        static_cast<ParamGroup&>(owner.of(name)).leave_backward(invocation);
-      }
-    });
+    ++watched->count;
+    // A leaf keeps its hooks, and this would be one more in every step: parameters stay until the
+    // end of the pass.
+    if (!input.is_leaf()) {
+      auto& hooks = input.autograd_meta()->pre_backward_hooks;
+      // Before what gathers the parameters of the module that the input comes from.
+      hooks.insert(hooks.begin(), [owner = reference(), invocation, name = name(), watched] {
+        static_cast<ParamGroup&>(owner.of(name)).input_is_reached(invocation);
+      });
+    }
   }
-  std::erase_if(inputs_left_, [](const auto& of) { return of.second.expired(); });
-  inputs_left_[invocation] = inputs_left;
+}
+
+bool ParamGroup::surrounds_others() const {
+  std::size_t count = 0;
+  for (const nn::Module* const module : modules_) {
+    count += module->parameters().size();
+  }
+  return modules_.size() > 1 || count > parameters_.size();
+}
+
+void ParamGroup::input_is_reached(std::uint64_t invocation) {
+  const auto found = open_backwards_.find(invocation);
+  if (found != open_backwards_.end() && found->second.inputs_left > 0) {
+    --found->second.inputs_left;
+    leave_backward(invocation);
+  }
 }
 
 void ParamGroup::pre_backward(std::uint64_t invocation) {
   context_.enter_pass();
-  if (!open_backwards_.insert(invocation).second) {
-    return;
+  // Nothing to reduce where nothing is trained.
+  OpenBackward open{.is_reduced = chunks_.empty(), .inputs_left = 0};
+  if (const auto found = inputs_.find(invocation); found != inputs_.end()) {
+    open.inputs_left = found->second->count;
   }
-  if (const auto found = inputs_left_.find(invocation); found != inputs_left_.end()) {
-    if (const auto inputs_left = found->second.lock()) {
-      inputs_left->left = inputs_left->all;
-    }
+  if (!open_backwards_.emplace(invocation, open).second) {
+    return;
   }
   if (behavior_.unshard_in_backward) {
     unshard();
@@ -154,7 +179,12 @@ void ParamGroup::pre_backward(std::uint64_t invocation) {
 }
 
 void ParamGroup::leave_backward(std::uint64_t invocation) {
-  open_backwards_.erase(invocation);
+  if (const auto found = open_backwards_.find(invocation); found != open_backwards_.end()) {
+    if (!found->second.is_reduced || found->second.inputs_left > 0) {
+      return;
+    }
+    open_backwards_.erase(found);
+  }
   kept_ = false;
   if (open_backwards_.empty() && behavior_.reshard_after_backward) {
     reshard();

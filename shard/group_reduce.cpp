@@ -24,6 +24,9 @@ void ParamGroup::post_backward(std::uint64_t invocation) {
     prepare_gradients();
     unsynced_ = true;
   }
+  if (const auto found = open_backwards_.find(invocation); found != open_backwards_.end()) {
+    found->second.is_reduced = true;
+  }
   leave_backward(invocation);
 }
 

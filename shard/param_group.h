@@ -54,8 +54,8 @@ class ParamGroup final : public autograd::ParameterOwner {
     Context* context = nullptr;
   };
 
-  // What a group is made of: the forwards of `modules`, and parameters that have no owner yet, under
-  // their whole names, those of a set in `adjacent` next to each other.
+  // What a group is made of: the forwards of `modules`, and parameters that have no owner yet,
+  // under their whole names, those of a set in `adjacent` next to each other.
   struct Members {
     std::vector<nn::Module*> modules;
     std::vector<nn::Parameter> parameters;
@@ -127,10 +127,15 @@ class ParamGroup final : public autograd::ParameterOwner {
     // In the pool; none where it is not.
     std::optional<SlotUse> use;
   };
-  // What tells that the backward of an invocation is over.
-  struct InputsLeft {
-    std::size_t all = 0;
-    std::size_t left = 0;
+  // What a backward through a group with frozen parameters must still reach: their gradients do not
+  // tell that it is over.
+  struct Inputs {
+    std::size_t count = 0;
+  };
+  // An invocation whose backward has begun.
+  struct OpenBackward {
+    bool is_reduced = false;
+    std::size_t inputs_left = 0;
   };
   // Gradients under way.
   struct Reducing {
@@ -148,12 +153,14 @@ class ParamGroup final : public autograd::ParameterOwner {
   void forward_failed();
   void begin_run();
   void end_run();
-  // Where no gradient of a parameter tells that the backward is over, those of inputs do.
-  void watch_inputs(nn::Module::Tensors& inputs, std::uint64_t invocation);
+  void watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t invocation);
+  void input_is_reached(std::uint64_t invocation);
   void pre_backward(std::uint64_t invocation);
-  // The backward of an invocation needs parameters no more.
+  // Gives parameters back if no backward of an invocation needs them any more.
   void leave_backward(std::uint64_t invocation);
-  bool frozen() const { return chunks_.empty(); }
+  bool has_frozen() const { return chunks_.size() < buffers_.size(); }
+  // Other groups run within the forward of this one.
+  bool surrounds_others() const;
   std::string name() const;
 
   // One rank: parameters are the chunk; gradients are the chunk's.
@@ -195,14 +202,14 @@ class ParamGroup final : public autograd::ParameterOwner {
   std::set<const nn::Module*> have_run_;
   // Lives on in the graph of the invocation under way.
   std::shared_ptr<const void> graph_;
-  // Of frozen groups: inputs whose gradients are still to come, by invocation.
-  std::map<std::uint64_t, std::weak_ptr<InputsLeft>> inputs_left_;
+  // By invocation, while its graph lives.
+  std::map<std::uint64_t, std::shared_ptr<const Inputs>> inputs_;
   // Not resharded after the forward, because the backward begins here.
   bool kept_ = false;
   // There are whole gradients of backwards without sync.
   bool unsynced_ = false;
-  // Invocations whose backward has begun and not ended.
-  std::set<std::uint64_t> open_backwards_;
+  // By invocation.
+  std::map<std::uint64_t, OpenBackward> open_backwards_;
   std::uint64_t num_gathers_ = 0;
 };
 

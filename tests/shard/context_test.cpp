@@ -35,12 +35,10 @@ struct GroupedChain {
 
   void add(nn::Module& module, const std::string& path) {
     const auto group = static_cast<std::uint32_t>(groups.size());
-    groups.push_back(std::make_unique<ParamGroup>(module, world.group(),
-                                                  ParamGroup::Options{.seed = 5,
-                                                                      .path = path,
-                                                                      .tag = {.group = group},
-                                                                      .pool = &pool,
-                                                                      .context = &context}));
+    groups.push_back(std::make_unique<ParamGroup>(
+        module, world.group(),
+        ParamGroup::Options{
+            .seed = 5, .path = path, .tag = {.group = group}, .pool = &pool, .context = &context}));
   }
 
   Tensor loss(int step) { return ChainLoss{}(chain, world.rank(), step, DType::Float32); }

@@ -22,8 +22,8 @@ class Chain final : public nn::Module {
  public:
   explicit Chain(int num_blocks) {
     for (int i = 0; i < num_blocks; ++i) {
-      blocks.push_back(std::make_unique<nn::Linear>(nn::Linear::Options{
-          .in = kChainWidth, .out = kChainWidth, .standard_deviation = 0.5}));
+      blocks.push_back(std::make_unique<nn::Linear>(
+          nn::Linear::Options{.in = kChainWidth, .out = kChainWidth, .standard_deviation = 0.5}));
       register_module(fmt::format("blocks.{}", i), *blocks.back());
     }
     register_parameter("scale", scale, {.init = nn::Init::normal(0.5)});
@@ -53,8 +53,8 @@ class Chain final : public nn::Module {
 
 struct ChainLoss {
   Tensor operator()(Chain& chain, int rank, int step, DType dtype) const {
-    const Tensor x = random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(rank + 100 * step),
-                                   1.0, dtype);
+    const Tensor x =
+        random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(rank + 100 * step), 1.0, dtype);
     const Tensor y = chain(x);
     return ops::sum(ops::multiply(y, y));
   }
@@ -68,8 +68,7 @@ inline std::string gathers_and_reductions(const comm::World& world, std::uint64_
       comm::read_flight_ring(world.flight_ring().memory().descriptor(), "the ring of this rank");
   for (const comm::FlightRecord& record : snapshot.records) {
     const auto op = static_cast<comm::Op>(record.op);
-    if (record.number < from ||
-        (op != comm::Op::AllGather && op != comm::Op::ReduceScatter)) {
+    if (record.number < from || (op != comm::Op::AllGather && op != comm::Op::ReduceScatter)) {
       continue;
     }
     from = record.number + 1;
