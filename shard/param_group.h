@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,7 +15,9 @@
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
 #include "runtime/nn/parameter_rules.h"
+#include "shard/context.h"
 #include "shard/flat_buffer.h"
+#include "shard/group_behavior.h"
 #include "shard/policy.h"
 #include "shard/slot_pool.h"
 
@@ -46,12 +50,25 @@ class ParamGroup final : public autograd::ParameterOwner {
     // Where gathered parameters and whole gradients lie, as those of this group's tag; it outlives
     // the group. None: they are allocated each time.
     SlotPool* pool = nullptr;
+    // What it has to do with other groups, which outlives it. None: nothing.
+    Context* context = nullptr;
+  };
+
+  // What a group is made of: the forwards of `modules`, and parameters that have no owner yet,
+  // under their whole names, those of a set in `adjacent` next to each other.
+  struct Members {
+    std::vector<nn::Module*> modules;
+    std::vector<nn::Parameter> parameters;
+    std::vector<std::vector<std::string>> adjacent;
   };
 
   // Takes the parameters of `module` that have no owner yet: groups of its children come first.
   // AutogradError if there is none; ConfigError for rules and dtypes that do not fit, DTypeError
   // for policies, and what plan_layout() refuses.
   ParamGroup(nn::Module& module, comm::ProcessGroup& ranks, const Options& options);
+  // A list of modules is one unit, of which each runs once in an invocation: it is gathered for the
+  // first of them that runs until the last one has. There may be no parameters.
+  ParamGroup(Members members, comm::ProcessGroup& ranks, const Options& options);
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
   ~ParamGroup() override;
@@ -82,6 +99,25 @@ class ParamGroup final : public autograd::ParameterOwner {
   void prepare_gradients() override;
   void post_backward(std::uint64_t invocation) override;
 
+  GroupBehavior& behavior() { return behavior_; }
+  ExplicitPrefetch& prefetch() { return prefetch_; }
+  // What the sum of gradients is divided by, from the next reduction on; empty: the number of
+  // ranks. AutogradError while there are gradients that are not reduced.
+  void set_gradient_divide_factor(std::optional<double> factor);
+
+  // By the context. Ends an invocation of which not all modules have run, and gives back what no
+  // forward has waited for.
+  void end_partial_forward();
+  void drop_ahead();
+  // What was kept for a backward that has not come.
+  void give_back_kept();
+  // After a forward that failed, of this group or of another.
+  void abandon_forward();
+  // What has been reduced is added to the chunks' gradients.
+  void finish_reductions();
+  // At the end of a pass: what it has not reduced is, and the group is at rest.
+  void finish_backward();
+
  private:
   enum class State : std::uint8_t { Sharded, Gathering, Unsharded };
 
@@ -91,6 +127,16 @@ class ParamGroup final : public autograd::ParameterOwner {
     // In the pool; none where it is not.
     std::optional<SlotUse> use;
   };
+  // What a backward through a group with frozen parameters must still reach: their gradients do not
+  // tell that it is over.
+  struct Inputs {
+    std::size_t count = 0;
+  };
+  // An invocation whose backward has begun.
+  struct OpenBackward {
+    bool is_reduced = false;
+    std::size_t inputs_left = 0;
+  };
   // Gradients under way.
   struct Reducing {
     std::size_t buffer = 0;
@@ -99,18 +145,23 @@ class ParamGroup final : public autograd::ParameterOwner {
     std::optional<comm::Work> work;
   };
 
-  void take_parameters();
-  // Those of the sets of adjacent parameters that are this group's.
-  std::vector<std::vector<std::string>> adjacent() const;
   void make_buffers();
   void attach();
-  void pre_forward();
-  void post_forward(const nn::Module::Tensors& outputs);
+  void add_hooks(nn::Module& module);
+  void pre_forward(nn::Module::Tensors& inputs);
+  void post_forward(const nn::Module& module, const nn::Module::Tensors& outputs);
   void forward_failed();
+  void begin_run();
+  void end_run();
+  void watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t invocation);
+  void input_is_reached(std::uint64_t invocation);
   void pre_backward(std::uint64_t invocation);
-  // The backward under way needs the group from here on; at its end the group is at rest.
-  void enter_backward();
-  void finish_backward();
+  // Gives parameters back if no backward of an invocation needs them any more.
+  void leave_backward(std::uint64_t invocation);
+  bool has_frozen() const { return chunks_.size() < buffers_.size(); }
+  // Other groups run within the forward of this one.
+  bool surrounds_others() const;
+  std::string name() const;
 
   // One rank: parameters are the chunk; gradients are the chunk's.
   bool aliases_parameters(const FlatBuffer& buffer) const;
@@ -119,15 +170,21 @@ class ParamGroup final : public autograd::ParameterOwner {
   void give_back(Whole& whole);
   Whole gather(std::size_t index);
   void wait_for_gathering();
+  void reduce_all(std::uint64_t invocation);
   void reduce(std::size_t index, std::uint64_t invocation);
-  void finish_reductions();
   comm::Reduction reduction() const;
   comm::Tag tag(comm::Direction direction, std::uint64_t invocation) const;
 
-  nn::Module& module_;
+  std::vector<nn::Module*> modules_;
   comm::ProcessGroup& ranks_;
   Options options_;
+  // Of a group that has to do with no other.
+  std::unique_ptr<Context> own_context_;
+  Context& context_;
+  GroupBehavior behavior_;
+  ExplicitPrefetch prefetch_;
   std::vector<nn::Parameter> parameters_;
+  std::vector<std::vector<std::string>> adjacent_;
   std::vector<FlatBuffer> buffers_;
   std::vector<nn::FlatChunk> chunks_;
 
@@ -140,10 +197,19 @@ class ParamGroup final : public autograd::ParameterOwner {
   // Whole gradients while they are written, by buffer; undefined while they are not.
   std::vector<Whole> gradients_;
   std::vector<Reducing> reducing_;
-  // A backward has reached the group and is not finished.
-  bool in_backward_ = false;
-  // Invocations whose backward has begun and not ended.
-  std::set<std::uint64_t> open_backwards_;
+  // Of a list: an invocation is under way, and which modules have run in it.
+  bool run_is_open_ = false;
+  std::set<const nn::Module*> have_run_;
+  // Lives on in the graph of the invocation under way.
+  std::shared_ptr<const void> graph_;
+  // By invocation, while its graph lives.
+  std::map<std::uint64_t, std::shared_ptr<const Inputs>> inputs_;
+  // Not resharded after the forward, because the backward begins here.
+  bool kept_ = false;
+  // There are whole gradients of backwards without sync.
+  bool unsynced_ = false;
+  // By invocation.
+  std::map<std::uint64_t, OpenBackward> open_backwards_;
   std::uint64_t num_gathers_ = 0;
 };
 

@@ -28,7 +28,7 @@ std::vector<LayoutParameter> with_policy(std::span<const nn::Parameter> paramete
   check<DTypeError>(dtype == DType::Float32 || dtype == DType::Float64,
                     "param group: trained parameters are kept in float32 or float64, got {}",
                     dtype);
-  for (const auto& of_policy : {policy.param_dtype, policy.reduce_dtype}) {
+  for (const auto& of_policy : {policy.param_dtype, policy.reduce_dtype, policy.output_dtype}) {
     check<DTypeError>(!of_policy || is_floating(*of_policy),
                       "param group: a policy has floating dtypes, got {}",
                       of_policy.value_or(dtype));

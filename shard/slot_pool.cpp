@@ -1,5 +1,6 @@
 #include "shard/slot_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -51,12 +52,16 @@ void SlotPool::release(const SlotUse& use) {
   held.pop_front();
 }
 
-void SlotPool::end_step() {
+bool SlotPool::idle() const {
+  return std::ranges::all_of(held_, [](const auto& use_held) { return use_held.second.empty(); });
+}
+
+void SlotPool::end_step(bool typical) {
   for (const auto& [use, held] : held_) {
     check(held.empty(), "slots: {} are not released by the end of the step", to_string(use));
   }
   // A step that took nothing, an evaluation for instance, says nothing about the others.
-  if (!plan_ && !events_.empty()) {
+  if (!plan_ && typical && !events_.empty()) {
     plan_ = plan_slots(events_);
   }
   events_.clear();

@@ -34,8 +34,11 @@ class SlotPool {
   // Of what `use` has acquired and not released, the oldest. Error if there is nothing.
   void release(const SlotUse& use);
 
-  // A step is over, and the next one begins. Error, naming one, if a use has not been released.
-  void end_step();
+  // Whether nothing is held.
+  bool idle() const;
+  // A step is over, and the next one begins. The first one that is `typical` of those to come is
+  // what the plan is made of. Error, naming one, if a use has not been released.
+  void end_step(bool typical = true);
   // Forgets a step that failed, and what it holds.
   void abandon_step();
 

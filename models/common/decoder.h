@@ -40,6 +40,8 @@ class Decoder : public nn::Module {
   // What is repeated, in order: the units of recomputation.
   virtual std::vector<nn::Module*> blocks() = 0;
   void set_block_recompute(nn::Recompute policy);
+  // What looks tokens up, where the head does not share its weight; null where it does.
+  virtual nn::Module* untied_embedding() { return nullptr; }
 
   // Where its parameters are placed.
   Device device() const { return head_weight().device(); }

@@ -69,6 +69,7 @@ class Llama final : public Decoder {
   explicit Llama(const LlamaConfig& config);
 
   std::vector<nn::Module*> blocks() override;
+  nn::Module* untied_embedding() override { return lm_head_ ? &embed_tokens_ : nullptr; }
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_seq_len() const override { return config_.max_seq_len; }
 

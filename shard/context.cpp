@@ -1,0 +1,172 @@
+#include "shard/context.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "runtime/autograd/engine.h"
+#include "runtime/autograd/grad_mode.h"
+#include "shard/param_group.h"
+
+namespace fsdptrain::shard {
+
+void Context::remove(ParamGroup& group) {
+  std::erase(groups_, &group);
+  std::erase(expected_, &group);
+  std::erase(entered_, &group);
+  std::erase(reducing_, &group);
+  std::erase_if(forwards_, [&](const Forward& forward) { return forward.group == &group; });
+}
+
+void Context::begin_forward() {
+  in_forward_ = true;
+  step_has_forward_ = true;
+  ++num_forwards_;
+  entered_.clear();
+  as_expected_ = true;
+  for (ParamGroup* const group : groups_) {
+    group->give_back_kept();
+  }
+}
+
+void Context::end_forward() {
+  in_forward_ = false;
+  // Nothing is gathered ahead in a pass that is not as the one before.
+  step_is_typical_ = step_is_typical_ && (options_.prefetch == 0 || entered_ == expected_);
+  if (entered_ != expected_) {
+    expected_ = entered_;
+  }
+  for (ParamGroup* const group : groups_) {
+    group->end_partial_forward();
+    group->drop_ahead();
+  }
+  if (!autograd::grad_enabled()) {
+    step_is_typical_ = false;
+    end_step();
+  }
+}
+
+void Context::forward_failed() {
+  in_forward_ = false;
+  step_is_typical_ = false;
+  for (ParamGroup* const group : groups_) {
+    group->abandon_forward();
+  }
+  end_step();
+}
+
+void Context::enter_forward(ParamGroup& group) {
+  if (group.prefetch().forward) {
+    for (ParamGroup* const next : *group.prefetch().forward) {
+      next->issue_unshard();
+    }
+  }
+  if (!in_forward_) {
+    return;
+  }
+  entered_.push_back(&group);
+  const std::size_t position = entered_.size();
+  as_expected_ = as_expected_ && position <= expected_.size() && expected_[position - 1] == &group;
+  if (!as_expected_ || group.prefetch().forward) {
+    return;
+  }
+  const std::size_t end =
+      std::min(expected_.size(), position + static_cast<std::size_t>(options_.prefetch));
+  for (std::size_t i = position; i < end; ++i) {
+    expected_[i]->issue_unshard();
+  }
+}
+
+void Context::leave_forward(ParamGroup& group, std::uint64_t invocation,
+                            std::weak_ptr<const void> graph) {
+  std::erase_if(forwards_, [](const Forward& forward) { return forward.graph.expired(); });
+  forwards_.push_back({&group, invocation, num_forwards_, std::move(graph)});
+}
+
+bool Context::is_last_of_forward(const ParamGroup& group) const {
+  return in_forward_ && as_expected_ && entered_.size() == expected_.size() &&
+         entered_.back() == &group;
+}
+
+void Context::enter_pass() {
+  if (!in_pass_) {
+    in_pass_ = true;
+    autograd::queue_callback([this] { finish_pass(); });
+  }
+}
+
+void Context::enter_backward(ParamGroup& group, std::uint64_t invocation) {
+  if (group.prefetch().backward) {
+    for (ParamGroup* const next : *group.prefetch().backward) {
+      next->issue_unshard();
+    }
+    return;
+  }
+  const auto found = std::ranges::find_if(forwards_, [&](const Forward& forward) {
+    return forward.group == &group && forward.invocation == invocation;
+  });
+  if (found != forwards_.end()) {
+    prefetch_backward(group, static_cast<std::size_t>(std::distance(forwards_.begin(), found)));
+  }
+}
+
+void Context::prefetch_backward(const ParamGroup& group, std::size_t position) {
+  const std::uint64_t pass = forwards_[position].pass;
+  int ahead = 0;
+  while (ahead < options_.prefetch && position-- > 0 && forwards_[position].pass == pass) {
+    const Forward& next = forwards_[position];
+    if (next.group != &group && !next.graph.expired() &&
+        next.group->behavior().unshard_in_backward) {
+      next.group->issue_unshard();
+      ++ahead;
+    }
+  }
+}
+
+void Context::begin_reduction(ParamGroup& group) {
+  while (reducing_.size() >= static_cast<std::size_t>(options_.max_reductions)) {
+    ParamGroup* const oldest = reducing_.front();
+    reducing_.pop_front();
+    oldest->finish_reductions();
+  }
+  reducing_.push_back(&group);
+}
+
+void Context::finish_reductions() {
+  for (ParamGroup* const group : std::exchange(reducing_, {})) {
+    group->finish_reductions();
+  }
+}
+
+void Context::finish_pass() {
+  for (ParamGroup* const group : groups_) {
+    group->finish_backward();
+  }
+  in_pass_ = false;
+  if (is_last_backward_) {
+    finish_reductions();
+    end_step();
+  }
+}
+
+void Context::end_step() {
+  if (pool_ != nullptr && !in_forward_ && pool_->idle()) {
+    pool_->end_step(step_is_typical_ && step_has_forward_);
+    step_is_typical_ = true;
+    step_has_forward_ = false;
+  }
+}
+
+void Context::reset() {
+  in_pass_ = false;
+  in_forward_ = false;
+  reducing_.clear();
+  forwards_.clear();
+  step_is_typical_ = true;
+  step_has_forward_ = false;
+  if (pool_ != nullptr) {
+    pool_->abandon_step();
+  }
+}
+
+}  // namespace fsdptrain::shard

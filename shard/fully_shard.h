@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "runtime/nn/flat_chunk.h"
+#include "runtime/nn/module.h"
+#include "runtime/nn/parameter_rules.h"
+#include "shard/context.h"
+#include "shard/sharded_unit.h"
+#include "shard/slot_pool.h"
+
+namespace fsdptrain::shard {
+
+// A model whose parameters are sharded over the ranks of a process group: fully sharded data
+// parallelism. One rank's part of it; all ranks do the same in the same order.
+//
+//   ShardedModel sharded(model, world.group(), {.seed = 1});
+//   for (nn::Module* block : model.blocks()) sharded.fully_shard(*block);
+//   sharded.fully_shard(model);
+//   optim::AdamW optimizer(sharded.chunks(), {});
+//
+// The process group and the model outlive it; it outlives the backward of the model's graphs.
+class ShardedModel {
+ public:
+  struct Options {
+    // Of parameters that are trained and kept.
+    DType dtype = DType::Float32;
+    std::uint64_t seed = 0;
+    // By names below the model.
+    std::vector<nn::ParameterRule> rules = {};
+    // How many units are gathered ahead of the one that computes.
+    int prefetch = 1;
+    // Parameters, as members of their modules, that the caller places: they are neither sharded nor
+    // are their gradients reduced.
+    std::vector<const Tensor*> ignored = {};
+    // Tells the models of a run apart.
+    std::uint32_t root = 0;
+  };
+
+  ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options);
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+  ~ShardedModel();
+
+  // Makes one group of the parameters of the module, or of all modules of a list, that no earlier
+  // call has taken: parts come before what they are part of, and the model comes last. Parameters
+  // get their first values here, by their names below the model.
+  // ConfigError: a module that is no part of the model, that was sharded before, whose parent was,
+  // or that shares a parameter with a unit beside it. AutogradError once chunks() were asked for or
+  // a forward has run.
+  ShardedUnit& fully_shard(nn::Module& module, const ShardedUnit::Options& options = {});
+  ShardedUnit& fully_shard(const std::vector<nn::Module*>& modules,
+                           const ShardedUnit::Options& options = {});
+
+  // For an optimizer: this rank's parts of all that is trained. Bump the epoch after an update.
+  std::vector<nn::FlatChunk>& chunks();
+  void bump_epoch();
+  void zero_grad();
+  // Tells segments of chunks() which parameters have a gradient since zero_grad().
+  void mark_active_segments();
+  // After a forward or backward that failed on all ranks: forgets what it left, and all gradients.
+  void reset_iter_state();
+  // Of several backwards that belong together only the last one waits for its reductions.
+  void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
+
+  // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
+  // element, on the ranks' device. After mark_active_segments(). On a GPU p is 2: DeviceError.
+  Tensor gradient_norm(double p = 2);
+  struct Clipped {
+    Tensor norm;
+    // What brings the norm to at most the one asked for: Optimizer::step() multiplies by it.
+    Tensor scale;
+  };
+  Clipped clip_grad_norm(double max_norm, double p = 2);
+
+  const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
+  comm::ProcessGroup& ranks() { return ranks_; }
+  const SlotPool& pool() const { return pool_; }
+
+  // By units.
+  void enter_forward(ShardedUnit& unit);
+  void leave_forward(const ShardedUnit& unit);
+  void forward_failed(const ShardedUnit& unit);
+
+ private:
+  // The module's path below the model.
+  std::string path_of(const nn::Module& module) const;
+  std::string name_of(const std::vector<nn::Module*>& modules) const;
+  void check_may_shard(const std::vector<nn::Module*>& modules, const std::string& name) const;
+  void check_nesting(const nn::Module& module, const std::string& name) const;
+  ParamGroup::Members members_of(const std::vector<nn::Module*>& modules) const;
+  // The first unit to run, which has all others in it.
+  void decide_root(ShardedUnit& unit);
+  void warn_of_single_unit() const;
+
+  nn::Module& model_;
+  comm::ProcessGroup& ranks_;
+  Options options_;
+  // Under the rules.
+  std::vector<nn::Parameter> parameters_;
+  SlotPool pool_;
+  Context context_;
+  std::vector<std::unique_ptr<ShardedUnit>> units_;
+  // Who took a parameter.
+  std::map<const Tensor*, const ShardedUnit*> owners_;
+  const ShardedUnit* root_ = nullptr;
+  int num_running_ = 0;
+  bool gave_chunks_ = false;
+  std::vector<nn::FlatChunk> chunks_;
+};
+
+}  // namespace fsdptrain::shard

@@ -1,0 +1,129 @@
+#include <utility>
+
+#include "kernels/copy.h"
+#include "runtime/base/rank_context.h"
+#include "shard/param_group.h"
+
+// How parameters come and go.
+namespace fsdptrain::shard {
+namespace {
+
+// A group may be gathered ahead before the backward reaches it.
+bool in_pass() {
+  return current_context().autograd.pass != nullptr;
+}
+
+}  // namespace
+
+bool ParamGroup::aliases_parameters(const FlatBuffer& buffer) const {
+  const BufferKey& key = buffer.layout().key();
+  return ranks_.size() == 1 && key.gathered == key.original;
+}
+
+bool ParamGroup::aliases_gradients(const FlatBuffer& buffer) const {
+  const BufferKey& key = buffer.layout().key();
+  return ranks_.size() == 1 && key.reduce == key.original &&
+         options_.gradient_divide_factor.value_or(1) == 1;
+}
+
+comm::Tag ParamGroup::tag(comm::Direction direction, std::uint64_t invocation) const {
+  comm::Tag tag = options_.tag;
+  tag.direction = direction;
+  tag.invocation = static_cast<std::uint32_t>(invocation);
+  return tag;
+}
+
+ParamGroup::Whole ParamGroup::take(std::size_t index, SlotKind kind) {
+  const FlatBuffer& buffer = buffers_[index];
+  const BufferKey& key = buffer.layout().key();
+  const bool of_parameters = kind == SlotKind::Parameters;
+  if (of_parameters ? aliases_parameters(buffer) : aliases_gradients(buffer)) {
+    return {of_parameters ? buffer.chunk() : buffer.gradients(), std::nullopt};
+  }
+  const DType dtype = of_parameters ? key.gathered : *key.reduce;
+  // What outlives its turn has a buffer of its own.
+  const bool outlives =
+      of_parameters ? !behavior_.reshard_after_backward : !behavior_.requires_gradient_sync;
+  if (options_.pool == nullptr || outlives) {
+    return {ranks_.allocate({buffer.layout().numel()}, dtype), std::nullopt};
+  }
+  const SlotUse use{.group = options_.tag.group,
+                    .phase = in_pass() ? Phase::Backward : Phase::Forward,
+                    .kind = kind,
+                    .buffer = index};
+  return {options_.pool->acquire(use, buffer.layout().numel(), dtype), use};
+}
+
+void ParamGroup::give_back(Whole& whole) {
+  if (whole.use) {
+    options_.pool->release(*whole.use);
+  }
+  whole = {};
+}
+
+ParamGroup::Whole ParamGroup::gather(std::size_t index) {
+  const FlatBuffer& buffer = buffers_[index];
+  Whole whole = take(index, SlotKind::Parameters);
+  if (aliases_parameters(buffer)) {
+    return whole;
+  }
+  const Tensor own = buffer.own_part(whole.values);
+  kernels::copy(own.launch(), own.view(), buffer.chunk().view());
+  if (ranks_.size() > 1 && buffer.layout().numel() > 0) {
+    const auto direction = in_pass() ? comm::Direction::Backward : comm::Direction::Forward;
+    gathering_.push_back(
+        ranks_.issue(comm::all_gather(whole.values, own, tag(direction, num_gathers_))));
+  }
+  return whole;
+}
+
+void ParamGroup::issue_unshard() {
+  if (state_ != State::Sharded && gathered_epoch_ == epoch()) {
+    return;
+  }
+  reshard();
+  ++num_gathers_;
+  gathered_epoch_ = epoch();
+  state_ = State::Gathering;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    gathered_[i] = gather(i);
+  }
+}
+
+void ParamGroup::wait_for_gathering() {
+  for (comm::Work& work : std::exchange(gathering_, {})) {
+    work.wait();
+  }
+}
+
+void ParamGroup::unshard() {
+  issue_unshard();
+  if (state_ == State::Unsharded) {
+    return;
+  }
+  wait_for_gathering();
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    buffers_[i].place_parameters(gathered_[i].values);
+  }
+  state_ = State::Unsharded;
+}
+
+void ParamGroup::reshard() {
+  // The other ranks still read this one's part.
+  wait_for_gathering();
+  for (FlatBuffer& buffer : buffers_) {
+    buffer.release_parameters();
+  }
+  for (Whole& whole : gathered_) {
+    give_back(whole);
+  }
+  state_ = State::Sharded;
+}
+
+void ParamGroup::drop_ahead() {
+  if (state_ == State::Gathering) {
+    reshard();
+  }
+}
+
+}  // namespace fsdptrain::shard

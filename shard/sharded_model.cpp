@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "shard/fully_shard.h"
+
+// What units do together.
+namespace fsdptrain::shard {
+
+ShardedModel::ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options)
+    : model_(model),
+      ranks_(ranks),
+      options_(options),
+      parameters_(nn::with_rules(model.parameters(), options.rules)),
+      pool_(ranks),
+      context_(&pool_, {.prefetch = options.prefetch}) {}
+
+ShardedModel::~ShardedModel() {
+  // The whole before its parts, as hooks were added the other way round.
+  while (!units_.empty()) {
+    units_.pop_back();
+  }
+}
+
+void ShardedModel::decide_root(ShardedUnit& unit) {
+  for (const auto& other : units_) {
+    check<AutogradError>(unit.contains(*other),
+                         "fully_shard: {} runs before the model that it and {} are part of: call "
+                         "the model, and shard it by the last call of fully_shard()",
+                         unit.name(), other->name());
+  }
+  check<ConfigError>(unit.modules().size() == 1,
+                     "fully_shard: {} are a list and contain all other units: the root is one "
+                     "module",
+                     unit.name());
+  std::vector<std::string> unowned;
+  for (const nn::Parameter& parameter : parameters_) {
+    if (nn::is_unplaced(*parameter.tensor)) {
+      unowned.push_back(parameter.name);
+    }
+  }
+  check<AutogradError>(unowned.empty(),
+                       "fully_shard: no call has taken {}: they have no values. Shard the model by "
+                       "the last call, and place parameters that you ignore",
+                       fmt::join(unowned, ", "));
+  root_ = &unit;
+  for (const auto& other : units_) {
+    other->become_part(other.get() == root_);
+  }
+  warn_of_single_unit();
+}
+
+void ShardedModel::warn_of_single_unit() const {
+  std::set<std::string> parts;
+  std::size_t nbytes = 0;
+  for (const nn::Parameter& parameter : parameters_) {
+    parts.insert(parameter.name.substr(0, parameter.name.rfind('.')));
+    nbytes +=
+        static_cast<std::size_t>(parameter.tensor->numel()) * size_of(parameter.tensor->dtype());
+  }
+  if (units_.size() == 1 && parts.size() > 2) {
+    log_warning(
+        "fully_shard: the model is one unit: each rank holds all of its {} bytes of parameters "
+        "during forward and backward, and no gather runs beside a computation. Shard its blocks "
+        "first",
+        nbytes);
+  }
+}
+
+void ShardedModel::enter_forward(ShardedUnit& unit) {
+  if (root_ == nullptr) {
+    decide_root(unit);
+  }
+  if (&unit == root_) {
+    if (num_running_++ == 0) {
+      context_.begin_forward();
+    }
+    return;
+  }
+  check<AutogradError>(num_running_ > 0,
+                       "fully_shard: {} runs outside of a forward of the model: call the model "
+                       "that was sharded as a whole",
+                       unit.name());
+}
+
+void ShardedModel::leave_forward(const ShardedUnit& unit) {
+  if (&unit == root_ && --num_running_ == 0) {
+    context_.end_forward();
+  }
+}
+
+void ShardedModel::forward_failed(const ShardedUnit& unit) {
+  if (&unit == root_ && --num_running_ == 0) {
+    context_.forward_failed();
+  }
+}
+
+std::vector<nn::FlatChunk>& ShardedModel::chunks() {
+  if (!std::exchange(gave_chunks_, true)) {
+    for (const auto& unit : units_) {
+      const auto& of_unit = unit->group().chunks();
+      chunks_.insert(chunks_.end(), of_unit.begin(), of_unit.end());
+    }
+  }
+  return chunks_;
+}
+
+void ShardedModel::bump_epoch() {
+  for (const auto& unit : units_) {
+    unit->group().bump_epoch();
+  }
+}
+
+void ShardedModel::zero_grad() {
+  for (const auto& unit : units_) {
+    unit->group().zero_grad();
+  }
+}
+
+void ShardedModel::mark_active_segments() {
+  auto chunk = chunks().begin();
+  for (const auto& unit : units_) {
+    unit->group().mark_active_segments();
+    for (const nn::FlatChunk& of_unit : unit->group().chunks()) {
+      for (std::size_t i = 0; i < of_unit.segments.size(); ++i) {
+        chunk->segments[i].active = of_unit.segments[i].active;
+      }
+      ++chunk;
+    }
+  }
+}
+
+void ShardedModel::reset_iter_state() {
+  for (const auto& unit : units_) {
+    unit->group().reset_iter_state();
+  }
+  context_.reset();
+  num_running_ = 0;
+}
+
+}  // namespace fsdptrain::shard
