@@ -102,8 +102,13 @@ void ShardedModel::check_nesting(const nn::Module& module, const std::string& na
       continue;
     }
     const ShardedUnit& other = *owner->second;
-    const bool is_nested = std::ranges::includes(tensors, other.tensors());
-    const bool is_child = std::ranges::includes(other.tensors(), tensors);
+    // Of two modules with the same parameters one may have the other in it, unless these are
+    // registered twice.
+    const bool is_tied =
+        other.tensors() == tensors &&
+        std::ranges::count(parameters_, parameter.tensor, &nn::Parameter::tensor) > 1;
+    const bool is_nested = !is_tied && std::ranges::includes(tensors, other.tensors());
+    const bool is_child = !is_tied && std::ranges::includes(other.tensors(), tensors);
     check<ConfigError>(
         is_nested || !is_child,
         "fully_shard: {} comes after {}, which it is part of and which has taken {}: "

@@ -33,7 +33,7 @@ comm::Tag ParamGroup::tag(comm::Direction direction, std::uint64_t invocation) c
   return tag;
 }
 
-ParamGroup::Whole ParamGroup::take(std::size_t index, SlotKind kind) {
+WholeBuffer ParamGroup::take(std::size_t index, SlotKind kind) {
   const FlatBuffer& buffer = buffers_[index];
   const BufferKey& key = buffer.layout().key();
   const bool of_parameters = kind == SlotKind::Parameters;
@@ -54,16 +54,16 @@ ParamGroup::Whole ParamGroup::take(std::size_t index, SlotKind kind) {
   return {options_.pool->acquire(use, buffer.layout().numel(), dtype), use};
 }
 
-void ParamGroup::give_back(Whole& whole) {
+void ParamGroup::give_back(WholeBuffer& whole) {
   if (whole.use) {
     options_.pool->release(*whole.use);
   }
   whole = {};
 }
 
-ParamGroup::Whole ParamGroup::gather(std::size_t index) {
+WholeBuffer ParamGroup::gather(std::size_t index) {
   const FlatBuffer& buffer = buffers_[index];
-  Whole whole = take(index, SlotKind::Parameters);
+  WholeBuffer whole = take(index, SlotKind::Parameters);
   if (aliases_parameters(buffer)) {
     return whole;
   }
@@ -114,7 +114,7 @@ void ParamGroup::reshard() {
   for (FlatBuffer& buffer : buffers_) {
     buffer.release_parameters();
   }
-  for (Whole& whole : gathered_) {
+  for (WholeBuffer& whole : gathered_) {
     give_back(whole);
   }
   state_ = State::Sharded;

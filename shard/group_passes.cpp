@@ -122,7 +122,7 @@ void ParamGroup::give_back_kept() {
 }
 
 void ParamGroup::watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t invocation) {
-  const auto watched = std::make_shared<Inputs>();
+  const auto watched = std::make_shared<WatchedInputs>();
   inputs_[invocation] = watched;
   if (surrounds_others()) {
     // Its parameters may be read behind the backward of the others: until the end of the pass.

@@ -62,7 +62,7 @@ void ParamGroup::reduce(std::size_t index, std::uint64_t invocation) {
     return;
   }
   Reducing& reducing = reducing_.emplace_back(
-      Reducing{index, std::exchange(gradients_[index], Whole{}), std::nullopt});
+      Reducing{index, std::exchange(gradients_[index], WholeBuffer{}), std::nullopt});
   const Tensor& whole = reducing.whole.values;
   buffer.complete_gradients(whole);
   buffer.release_gradients();

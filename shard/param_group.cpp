@@ -120,7 +120,7 @@ void ParamGroup::zero_grad() {
     buffer.forget_gradients();
     buffer.release_gradients();
   }
-  for (Whole& whole : gradients_) {
+  for (WholeBuffer& whole : gradients_) {
     give_back(whole);
   }
 }

@@ -18,6 +18,7 @@
 #include "shard/context.h"
 #include "shard/flat_buffer.h"
 #include "shard/group_behavior.h"
+#include "shard/group_state.h"
 #include "shard/policy.h"
 #include "shard/slot_pool.h"
 
@@ -121,30 +122,6 @@ class ParamGroup final : public autograd::ParameterOwner {
  private:
   enum class State : std::uint8_t { Sharded, Gathering, Unsharded };
 
-  // A whole buffer, of parameters or gradients.
-  struct Whole {
-    Tensor values;
-    // In the pool; none where it is not.
-    std::optional<SlotUse> use;
-  };
-  // What a backward through a group with frozen parameters must still reach: their gradients do not
-  // tell that it is over.
-  struct Inputs {
-    std::size_t count = 0;
-  };
-  // An invocation whose backward has begun.
-  struct OpenBackward {
-    bool is_reduced = false;
-    std::size_t inputs_left = 0;
-  };
-  // Gradients under way.
-  struct Reducing {
-    std::size_t buffer = 0;
-    Whole whole;
-    // None where there is one rank.
-    std::optional<comm::Work> work;
-  };
-
   void make_buffers();
   void attach();
   void add_hooks(nn::Module& module);
@@ -166,9 +143,9 @@ class ParamGroup final : public autograd::ParameterOwner {
   // One rank: parameters are the chunk; gradients are the chunk's.
   bool aliases_parameters(const FlatBuffer& buffer) const;
   bool aliases_gradients(const FlatBuffer& buffer) const;
-  Whole take(std::size_t index, SlotKind kind);
-  void give_back(Whole& whole);
-  Whole gather(std::size_t index);
+  WholeBuffer take(std::size_t index, SlotKind kind);
+  void give_back(WholeBuffer& whole);
+  WholeBuffer gather(std::size_t index);
   void wait_for_gathering();
   void reduce_all(std::uint64_t invocation);
   void reduce(std::size_t index, std::uint64_t invocation);
@@ -192,10 +169,10 @@ class ParamGroup final : public autograd::ParameterOwner {
   // The epoch of what was gathered.
   std::uint64_t gathered_epoch_ = 0;
   // Whole parameters while they are not sharded, by buffer.
-  std::vector<Whole> gathered_;
+  std::vector<WholeBuffer> gathered_;
   std::vector<comm::Work> gathering_;
   // Whole gradients while they are written, by buffer; undefined while they are not.
-  std::vector<Whole> gradients_;
+  std::vector<WholeBuffer> gradients_;
   std::vector<Reducing> reducing_;
   // Of a list: an invocation is under way, and which modules have run in it.
   bool run_is_open_ = false;
@@ -203,7 +180,7 @@ class ParamGroup final : public autograd::ParameterOwner {
   // Lives on in the graph of the invocation under way.
   std::shared_ptr<const void> graph_;
   // By invocation, while its graph lives.
-  std::map<std::uint64_t, std::shared_ptr<const Inputs>> inputs_;
+  std::map<std::uint64_t, std::shared_ptr<const WatchedInputs>> inputs_;
   // Not resharded after the forward, because the backward begins here.
   bool kept_ = false;
   // There are whole gradients of backwards without sync.

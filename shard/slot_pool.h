@@ -15,8 +15,9 @@
 namespace fsdptrain::shard {
 
 // The memory of gathered parameters and whole gradients, for all groups of one model on one rank.
-// In the first step each request is an allocation, and what is taken and given back is noted. From
-// then on there is a plan: every use has the same bytes in every step, and nothing is allocated.
+// At first each request is an allocation, and what is taken and given back is noted. From the first
+// step that is typical on there is a plan: every use has the same bytes in every step, and nothing
+// is allocated.
 //
 // What the plan does not foresee, in a step that is not as the first was, is allocated as well and
 // never waits. Requests are the same on all ranks, in the same order, and so is what is allocated.
@@ -42,7 +43,7 @@ class SlotPool {
   // Forgets a step that failed, and what it holds.
   void abandon_step();
 
-  // Once the first step is over.
+  // Once the first typical step is over.
   const std::optional<SlotPlan>& plan() const { return plan_; }
   // Requests that the plan had no slot for.
   std::int64_t num_unplanned() const { return num_unplanned_; }

@@ -1,0 +1,260 @@
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm/error.h"
+#include "runtime/base/error.h"
+#include "tests/support/sharded_chain.h"
+
+// What may not be done with a sharded model: said at once, on the rank and by the name concerned.
+namespace fsdptrain::shard {
+namespace {
+
+using comm::World;
+using doctest::Contains;
+using testing::Chain;
+using testing::ChainLoss;
+using testing::ShardedChain;
+
+// A module that has `inner`, and computes by it; nothing of its own.
+class Wrapper final : public nn::Module {
+ public:
+  explicit Wrapper(nn::Module& inner) : inner_(inner) { register_module("inner", inner); }
+
+ private:
+  Tensor forward(const Tensor& x) override { return inner_(x); }
+
+  nn::Module& inner_;
+};
+
+// A module that computes with a parameter of another one.
+class Borrower final : public nn::Module {
+ public:
+  Borrower() { register_module("lender", lender); }
+
+  nn::Linear lender{{.in = 6, .out = 6}};
+
+ private:
+  Tensor forward(const Tensor& x) override { return ops::multiply(x, lender.weight()); }
+};
+
+// Two modules that register one parameter.
+class Tied final : public nn::Module {
+ public:
+  class Half final : public nn::Module {
+   public:
+    explicit Half(Tensor& shared) { register_parameter("weight", shared, {}); }
+  };
+
+  Tied() {
+    register_module("left", left);
+    register_module("right", right);
+  }
+
+  Tensor shared = nn::unplaced_parameter({4});
+  Half left{shared};
+  Half right{shared};
+};
+
+void on_two(const std::function<void(World&)>& body) {
+  comm::run_ranks({.num_ranks = 2}, body);
+}
+
+}  // namespace
+
+TEST_SUITE("shard/fully_shard errors") {
+  TEST_CASE("a part after the whole is refused by name") {
+    on_two([](World& world) {
+      Chain chain(2);
+      ShardedModel model(chain, world.group(), {});
+      model.fully_shard(chain);
+      CHECK_THROWS_WITH_AS(model.fully_shard(*chain.blocks[1]),
+                           Contains("blocks.1 comes after the root, which it is part of and which "
+                                    "has taken blocks.1.weight: shard parts before the whole"),
+                           ConfigError);
+    });
+  }
+
+  TEST_CASE("a module is sharded once") {
+    on_two([](World& world) {
+      Chain chain(2);
+      ShardedModel model(chain, world.group(), {});
+      nn::Module& block = *chain.blocks[0];
+      model.fully_shard(block);
+      CHECK_THROWS_WITH_AS(model.fully_shard(block), Contains("blocks.0 is sharded twice"),
+                           ConfigError);
+      nn::Module& other = *chain.blocks[1];
+      CHECK_THROWS_WITH_AS(model.fully_shard({&other, &other}),
+                           Contains("blocks.1 is sharded twice"), ConfigError);
+      CHECK_THROWS_WITH_AS(model.fully_shard(std::vector<nn::Module*>()),
+                           Contains("the list of modules is empty"), ConfigError);
+    });
+  }
+
+  TEST_CASE("a parameter of two units is refused, and taken once by a list of both") {
+    on_two([](World& world) {
+      Tied tied;
+      {
+        ShardedModel model(tied, world.group(), {});
+        model.fully_shard(tied.left);
+        CHECK_THROWS_WITH_AS(model.fully_shard(tied.right),
+                             Contains("shares the parameter left.weight with left, which has taken "
+                                      "it: shard both by one call with a list of modules"),
+                             ConfigError);
+      }
+      ShardedModel model(tied, world.group(), {});
+      CHECK(model.fully_shard({&tied.left, &tied.right}).group().parameters().size() == 1);
+    });
+  }
+
+  TEST_CASE("a module of another model, or without parameters, is no unit") {
+    on_two([](World& world) {
+      Chain chain(2);
+      nn::Linear stranger({.in = 2, .out = 2});
+      class Nothing final : public nn::Module {
+      } nothing;
+      ShardedModel model(chain, world.group(), {});
+      CHECK_THROWS_WITH_AS(model.fully_shard(stranger),
+                           Contains("the module with the parameter weight is no part of the model"),
+                           ConfigError);
+      CHECK_THROWS_WITH_AS(model.fully_shard(nothing), Contains("a module without parameters"),
+                           ConfigError);
+    });
+  }
+
+  TEST_CASE("an optimizer comes after sharding") {
+    on_two([](World& world) {
+      Chain chain(2);
+      ShardedModel model(chain, world.group(), {});
+      model.fully_shard(*chain.blocks[0]);
+      model.chunks();
+      CHECK_THROWS_WITH_AS(model.fully_shard(chain),
+                           Contains("the root comes after chunks() were asked for"), AutogradError);
+    });
+  }
+
+  TEST_CASE("the model is sharded before it runs, as a whole") {
+    on_two([](World& world) {
+      Chain chain(2);
+      ShardedModel model(chain, world.group(), {});
+      model.fully_shard(*chain.blocks[0]);
+      // The first block is the first to run, and has not the others in it.
+      CHECK_THROWS_WITH_AS(ChainLoss{}(chain, 0, 0, DType::Float32),
+                           Contains("no call has taken scale, blocks.1.weight, blocks.1.bias"),
+                           AutogradError);
+      model.fully_shard(*chain.blocks[1]);
+      CHECK_THROWS_WITH_AS(ChainLoss{}(chain, 0, 0, DType::Float32),
+                           Contains("blocks.0 runs before the model that it and blocks.1 are part "
+                                    "of"),
+                           AutogradError);
+      model.fully_shard(chain);
+      CHECK(ChainLoss{}(chain, 0, 0, DType::Float32).numel() == 1);
+      CHECK_THROWS_WITH_AS(model.fully_shard(*chain.blocks[0]),
+                           Contains("comes after the first forward"), AutogradError);
+    });
+  }
+
+  TEST_CASE("a part runs within the model only") {
+    on_two([](World& world) {
+      ShardedChain sharded(world, 2);
+      const Tensor x = Tensor::zeros({1, testing::kChainWidth});
+      nn::Module& block = *sharded.chain.blocks[1];
+      CHECK_THROWS_WITH_AS(block(x), Contains("blocks.1 runs before the model"), AutogradError);
+    });
+  }
+
+  TEST_CASE("a part that runs after the model's forward is named") {
+    on_two([](World& world) {
+      ShardedChain sharded(world, 2);
+      sharded.step(0);
+      const Tensor x = Tensor::zeros({1, testing::kChainWidth});
+      CHECK_THROWS_WITH_AS((*sharded.chain.blocks[1])(x),
+                           Contains("blocks.1 runs outside of a forward of the model"),
+                           AutogradError);
+      sharded.step(1);
+    });
+  }
+
+  TEST_CASE("the root is one module") {
+    on_two([](World& world) {
+      Chain chain(1);
+      Wrapper wrapper(chain);
+      ShardedModel model(wrapper, world.group(), {});
+      model.fully_shard({&wrapper, &chain});
+      CHECK_THROWS_WITH_AS(wrapper(Tensor::zeros({1, testing::kChainWidth})),
+                           Contains("the root is one module"), ConfigError);
+    });
+  }
+
+  TEST_CASE("a parameter that is read outside of its module's call is named") {
+    on_two([](World& world) {
+      Borrower borrower;
+      ShardedModel model(borrower, world.group(), {});
+      model.fully_shard(borrower.lender);
+      model.fully_shard(borrower);
+      CHECK_THROWS_WITH_AS(
+          borrower(Tensor::zeros({6, 6})),
+          Contains("the sharded parameter lender.weight, gathered only within its module's"),
+          StorageError);
+      CHECK(model.pool().idle());
+    });
+  }
+
+  TEST_CASE("an update between forward and backward is named by its parameter") {
+    on_two([](World& world) {
+      ShardedChain sharded(world, 2);
+      const Tensor loss = sharded.loss(0);
+      sharded.model.bump_epoch();
+      CHECK_THROWS_WITH_AS(autograd::backward(loss),
+                           Contains("parameter scale was changed between forward and backward"),
+                           AutogradError);
+      sharded.model.reset_iter_state();
+      sharded.step(1);
+    });
+  }
+
+  TEST_CASE("a divide factor changes where there are no gradients") {
+    testing::on_ranks([](World& world) {
+      ShardedChain sharded(world, 1);
+      sharded.unit(1).set_gradient_divide_factor(1);
+      sharded.step(0);
+      CHECK_THROWS_WITH_AS(sharded.unit(1).set_gradient_divide_factor(4),
+                           Contains("scale has a gradient"), AutogradError);
+      const double before = sharded.unit(0).group().chunks().at(0).gradients.item(0);
+      sharded.model.zero_grad();
+      sharded.unit(0).set_gradient_divide_factor(4);
+      sharded.step(0);
+      CHECK(sharded.unit(0).group().chunks().at(0).gradients.item(0) == before / 4);
+    });
+  }
+
+  TEST_CASE("ranks that run modules in different orders are told so, and none waits") {
+    for (const int divergent : {0, 1, 2}) {
+      CAPTURE(divergent);
+      CHECK_THROWS_WITH_AS(comm::run_ranks({.num_ranks = 3},
+                                           [&](World& world) {
+                                             ShardedChain sharded(world, 3);
+                                             sharded.step(0);
+                                             if (world.rank() == divergent) {
+                                               sharded.chain.route = {0, 2, 1};
+                                             }
+                                             sharded.step(1);
+                                           }),
+                           Contains("group"), comm::MismatchError);
+    }
+  }
+
+  TEST_CASE("ranks that shard in different orders are told so, and none waits") {
+    CHECK_THROWS_WITH_AS(comm::run_ranks({.num_ranks = 2},
+                                         [](World& world) {
+                                           const std::size_t first = world.rank() == 0 ? 0 : 1;
+                                           ShardedChain sharded(world, 2, {}, {},
+                                                                {{first}, {1 - first}});
+                                           sharded.step(0);
+                                         }),
+                         Contains("group"), comm::MismatchError);
+  }
+}
+
+}  // namespace fsdptrain::shard
