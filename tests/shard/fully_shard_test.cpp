@@ -245,6 +245,34 @@ TEST_SUITE("shard/fully_shard") {
     });
   }
 
+  TEST_CASE("what was gathered ahead for a forward that ends early is given back with it") {
+    on_two_and_three([](World& world) {
+      ShardedChain sharded(world, kNumBlocks);
+      sharded.step(0);
+      sharded.calls();
+      sharded.chain.route = {0};
+      const autograd::NoGradGuard no_grad;
+      sharded.loss(0);
+      CHECK(sharded.calls() == "G4 G0 G1 ");
+      CHECK(sharded.model.pool().idle());
+      CHECK_THROWS_AS(sharded.chain.blocks[1]->weight().view(), StorageError);
+    });
+  }
+
+  TEST_CASE("a second backward of a graph is not what later steps are planned by") {
+    on_two_and_three([](World& world) {
+      ShardedChain sharded(world, kNumBlocks, {}, {.prefetch = 2});
+      const Tensor loss = sharded.loss(0);
+      autograd::backward(loss, {.grad_output = {}, .retain_graph = true});
+      autograd::backward(loss);
+      CHECK_FALSE(sharded.model.pool().plan());
+      for (int step = 1; step < 4; ++step) {
+        sharded.step(step);
+      }
+      CHECK(sharded.model.pool().num_unplanned() == 0);
+    });
+  }
+
   TEST_CASE("inputs are cast to the compute dtype and outputs to the one asked for") {
     comm::run_ranks({.num_ranks = 2}, [](World& world) {
       Chain chain(1);
