@@ -24,9 +24,25 @@ void Context::begin_forward() {
   ++num_forwards_;
   entered_.clear();
   as_expected_ = true;
+  if (expected_.empty()) {
+    expected_ = order_of_additions();
+  }
   for (ParamGroup* const group : groups_) {
     group->give_back_kept();
   }
+}
+
+std::vector<ParamGroup*> Context::order_of_additions() const {
+  std::vector<ParamGroup*> order;
+  for (ParamGroup* const group : groups_) {
+    if (!group->parameters().empty()) {
+      order.push_back(group);
+    }
+  }
+  if (!order.empty()) {
+    std::ranges::rotate(order, std::prev(order.end()));
+  }
+  return order;
 }
 
 void Context::end_forward() {

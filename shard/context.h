@@ -76,6 +76,9 @@ class Context {
     std::weak_ptr<const void> graph;
   };
 
+  // How the first forward will run, if groups were added in their order and the whole model last.
+  // If not, a group is gathered too early, once.
+  std::vector<ParamGroup*> order_of_additions() const;
   void finish_pass();
   void finish_reductions();
   void end_step();

@@ -37,9 +37,9 @@ Chunks train(comm::World& world, const Schedule& schedule) {
   shard::ShardedModel& model = sharded.model;
   optim::AdamW optimizer(model.chunks(), {});
   const auto micro_batch = [&](int number) {
-    const Tensor x = random_tensor({4, kChainWidth},
-                                   static_cast<std::uint64_t>(world.rank() + 100 * number), 1.0,
-                                   DType::Float32);
+    const Tensor x =
+        random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(world.rank() + 100 * number),
+                      1.0, DType::Float32);
     const Tensor y = sharded.chain(to_device(x, world.group().device()));
     autograd::backward(ops::sum(ops::multiply(y, y)));
   };
@@ -85,10 +85,10 @@ TEST_SUITE("shard/fully_shard on a device") {
   }
 
   TEST_CASE("so is one with two ahead, recomputation and bfloat16, of which all is resharded") {
-    expect_same_bits({.unit = {.policy = {.param_dtype = DType::BFloat16},
-                               .reshard_after_forward = true},
-                      .prefetch = 2,
-                      .recompute = nn::Recompute::Full});
+    expect_same_bits(
+        {.unit = {.policy = {.param_dtype = DType::BFloat16}, .reshard_after_forward = true},
+         .prefetch = 2,
+         .recompute = nn::Recompute::Full});
   }
 
   TEST_CASE("so is one without sync, of lists and frozen parameters, with nothing ahead") {

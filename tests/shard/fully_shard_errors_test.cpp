@@ -246,14 +246,14 @@ TEST_SUITE("shard/fully_shard errors") {
   }
 
   TEST_CASE("ranks that shard in different orders are told so, and none waits") {
-    CHECK_THROWS_WITH_AS(comm::run_ranks({.num_ranks = 2},
-                                         [](World& world) {
-                                           const std::size_t first = world.rank() == 0 ? 0 : 1;
-                                           ShardedChain sharded(world, 2, {}, {},
-                                                                {{first}, {1 - first}});
-                                           sharded.step(0);
-                                         }),
-                         Contains("group"), comm::MismatchError);
+    CHECK_THROWS_WITH_AS(
+        comm::run_ranks({.num_ranks = 2},
+                        [](World& world) {
+                          const std::size_t first = world.rank() == 0 ? 0 : 1;
+                          ShardedChain sharded(world, 2, {}, {}, {{first}, {1 - first}});
+                          sharded.step(0);
+                        }),
+        Contains("group"), comm::MismatchError);
   }
 }
 
