@@ -7,6 +7,7 @@ import pty
 import resource
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 import threading
@@ -92,19 +93,43 @@ class Start(LaunchTest):
         self.assertIn("[rank 1] fsdptrain", job.out)
         self.check_ended(Job("--", "train", "--no-such-option"), 1, "--no-such-option")
 
-    def test_descriptors_of_the_user_and_words_of_the_program_go_through(self):
+    def test_words_of_the_program_go_through(self):
         job = Job("--", "sh", "-c", 'printf "%s|" "$@"', "x", "[a,b]", "", "--", "--tee", "{}")
         self.check_ended(job, 0)
         self.assertEqual(job.out, "[rank 0] [a,b]||--|--tee|{}|\n")
+
+    def test_descriptors_that_the_user_passes_go_through_to_each_rank(self):
+        read, write = os.pipe()
+        job = Job("--nproc-per-node", 2, "--", sys.executable, "-c",
+                  f"import os; os.write({write}, os.environ['RANK'].encode())", pass_fds=(write,))
+        os.close(write)
+        self.check_ended(job, 0)
+        self.assertEqual(sorted(os.read(read, 10)), sorted(b"01"))
+        os.close(read)
 
     def test_too_few_descriptors_are_named_and_nothing_is_left(self):
         job = Job("--nproc-per-node", "64", "--", *WAITS,
                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         self.check_ended(job, 1, "64 ranks need", "the limit is 100", "ulimit -n")
         # A limit that may be raised is.
-        job = Job("--nproc-per-node", "64", "--", "true",
-                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000)))
-        self.check_ended(job, 0)
+        def run(*options):
+            job = Job("--nproc-per-node", "64", *options, "--", "true",
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000)))
+            self.check_ended(job, 0)
+        run()
+        # Files need more.
+        with tempfile.TemporaryDirectory() as folder:
+            run("--log-dir", folder)
+
+    def test_ranks_hear_whether_they_are_bound_and_what_processors_all_have(self):
+        all_processors = len(os.sched_getaffinity(0))
+        cases = [(1, [], 0), (2, [], 1 if all_processors >= 2 else 0), (2, ["--bind", "none"], 0),
+                 (all_processors + 1, [], 0)]
+        for size, options, bound in cases:
+            job = Job("--nproc-per-node", size, *options, "--", *shell("echo $FSDPTRAIN_WORKER"))
+            self.check_ended(job, 0)
+            said = [line.split()[-2:] for line in job.out.splitlines()]
+            self.assertEqual(said, [[f"bound={bound}", f"processors={all_processors}"]] * size)
 
     def test_a_launcher_that_was_started_without_children_or_input(self):
         job = Job("--", *shell("cat; echo end"), stdin=subprocess.DEVNULL,

@@ -1,24 +1,15 @@
 #include "tools/launch/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <system_error>
 
+#include "comm/shm/segment.h"
 #include "runtime/base/error.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-// Ranks in one memory segment are at most as many.
-constexpr int kMaxRanksPerHost = 256;
-
-std::optional<int> number_in(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -40,7 +31,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 int streams_in(std::string_view option, std::string_view whole, std::string_view text) {
-  const std::optional<int> value = number_in(text);
+  const std::optional<int> value = parse_number(text);
   if (!value || *value > 3) {
     refuse_streams(option, whole);
   }
@@ -65,7 +56,7 @@ StreamChoice StreamChoice::parse(std::string_view option, std::string_view text)
   }
   for (const std::string_view part : split(text, ',')) {
     const std::size_t colon = part.find(':');
-    const std::optional<int> rank = number_in(part.substr(0, colon));
+    const std::optional<int> rank = parse_number(part.substr(0, colon));
     if (!rank || colon == std::string_view::npos || choice.of_rank_.contains(*rank)) {
       refuse_streams(option, text);
     }
@@ -112,10 +103,10 @@ int parse_num_ranks(std::string_view text, int num_gpus, int num_processors) {
                                     : text == "cpu"                  ? num_processors
                                     : text == "auto" && num_gpus > 0 ? num_gpus
                                     : text == "auto"                 ? num_processors
-                                                                     : number_in(text);
+                                                                     : parse_number(text);
   check<ConfigError>(
-      number && *number >= 1 && *number <= kMaxRanksPerHost,
-      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption, kMaxRanksPerHost,
+      number && *number >= 1 && *number <= comm::kMaxRanksPerHost,
+      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption, comm::kMaxRanksPerHost,
       text,
       number && std::to_string(*number) != text ? fmt::format(", which is {} here", *number) : "");
   return *number;
@@ -124,7 +115,7 @@ int parse_num_ranks(std::string_view text, int num_gpus, int num_processors) {
 int num_visible_gpus(const std::filesystem::path& devices, const char* visible) {
   int num_there = 0;
   std::error_code ignored;
-  while (num_there < kMaxRanksPerHost &&
+  while (num_there < comm::kMaxRanksPerHost &&
          std::filesystem::exists(devices / fmt::format("nvidia{}", num_there), ignored)) {
     ++num_there;
   }
@@ -134,7 +125,7 @@ int num_visible_gpus(const std::filesystem::path& devices, const char* visible) 
   // As CUDA reads it: devices by number or name, up to the first that is none.
   int num_visible = 0;
   for (const std::string_view name : split(visible, ',')) {
-    const std::optional<int> number = number_in(name);
+    const std::optional<int> number = parse_number(name);
     const bool is_named = name.starts_with("GPU-") || name.starts_with("MIG-");
     if (!is_named && (!number || *number >= num_there)) {
       break;
@@ -147,7 +138,7 @@ int num_visible_gpus(const std::filesystem::path& devices, const char* visible) 
 std::set<int> parse_ranks(std::string_view option, std::string_view text) {
   std::set<int> ranks;
   for (const std::string_view part : split(text, ',')) {
-    const std::optional<int> rank = number_in(part);
+    const std::optional<int> rank = parse_number(part);
     check<ConfigError>(rank.has_value(), "{}: must be ranks with commas, as in 0,3, got {}", option,
                        in_quotes(text));
     ranks.insert(*rank);

@@ -40,15 +40,6 @@ void make_room_for_files(int num_ranks) {
                  num_ranks, needed, before);
 }
 
-// Of each rank, and all together within what a process can map. No rank can have more than the
-// machine; pages cost memory when they are first written.
-std::uint64_t arena_bytes(int num_ranks) {
-  constexpr std::uint64_t kMostOfAll = std::uint64_t{1} << 45;
-  const std::uint64_t of_machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                                   static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(of_machine, kMostOfAll / static_cast<std::uint64_t>(num_ranks));
-}
-
 // For programs that open a port there. It is free now; nothing can keep it so.
 int free_port() {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -75,7 +66,7 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
   const int num_ranks = options.launch.num_ranks;
   make_room_for_files(num_ranks);
   const comm::store::Secret token = comm::store::Secret::random();
-  const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes(num_ranks)}));
+  const Descriptor segment(comm::Segment::create({num_ranks, comm::arena_bytes(num_ranks)}));
   segment_ = std::make_unique<comm::Segment>(segment.number());
   std::vector<comm::store::SocketPair> pairs;
   std::vector<Descriptor> servers;
@@ -116,7 +107,8 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
   const bool has_cores = launch.binds_cores && launch.num_ranks > 1;
   const std::vector<int> cores =
       has_cores ? processors_of_rank(processors_, rank, launch.num_ranks) : std::vector<int>{};
-  const int num_threads = std::max(1, static_cast<int>(processors_.size()) / launch.num_ranks);
+  const int num_processors = std::max(1, static_cast<int>(processors_.size()));
+  const int num_threads = std::max(1, num_processors / launch.num_ranks);
 
   const Destinations destinations = destinations_of(launch, rank);
   const int columns = console_.terminal_columns();
@@ -129,9 +121,11 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
                 .role = launch.role,
                 .master_addr = launch.master_addr,
                 .master_port = master_port_,
-                .segment = segment,
-                .flight = started->ring.descriptor(),
-                .store = pair.rank.number()};
+                .spec = {.segment = segment,
+                         .flight = started->ring.descriptor(),
+                         .store = pair.rank.number(),
+                         .is_bound = !cores.empty(),
+                         .num_processors = num_processors}};
   if (!options.folder.empty()) {
     worker.error_file = options.folder / fmt::format("rank-{}.error.json", rank);
   }
@@ -156,7 +150,7 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
   const Descriptor error = make_stream(StandardStream::Error, destinations.error, "err");
   started->process = spawn({.program = launch.program,
                             .environment = worker_environment(own_environment(), worker),
-                            .inherited = {worker.segment, worker.flight, worker.store},
+                            .inherited = {worker.spec.segment, worker.spec.flight, worker.spec.store},
                             .output = output.number(),
                             .error = error.number(),
                             .cores = cores});

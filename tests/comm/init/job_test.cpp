@@ -246,7 +246,7 @@ TEST_SUITE("comm/job") {
                     {"LOCAL_RANK", std::to_string(rank % 2)},
                     {"LOCAL_WORLD_SIZE", "2"},
                     {"TORCHELASTIC_RUN_ID", "job 7"},
-                    {"FSDPTRAIN_WORKER", "1 segment=40 flight=41 store=42"}};
+                    {"FSDPTRAIN_WORKER", "1 segment=40 flight=41 store=42 bound=0 processors=2"}};
     };
     const auto inherited = [&](std::size_t rank) {
       return std::map<int, int>{

@@ -13,9 +13,11 @@ const Worker& worker() {
                              .role = "default",
                              .master_addr = "127.0.0.1",
                              .master_port = 29511,
-                             .segment = 5,
-                             .flight = 6,
-                             .store = 7};
+                             .spec = {.segment = 5,
+                                      .flight = 6,
+                                      .store = 7,
+                                      .is_bound = true,
+                                      .num_processors = 12}};
   return worker;
 }
 
@@ -40,7 +42,7 @@ TEST_SUITE("tools/launch/worker_environment") {
                                {"TORCHELASTIC_USE_AGENT_STORE", "False"},
                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                {"OMP_NUM_THREADS", "3"},
-                               {"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7"}};
+                               {"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7 bound=1 processors=12"}};
     CHECK(worker_environment({}, worker()) == expected);
   }
 
@@ -57,7 +59,7 @@ TEST_SUITE("tools/launch/worker_environment") {
     CHECK(made.at("OMP_NUM_THREADS") == "9");
     CHECK(made.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
     CHECK(made.at("RANK") == "2");
-    CHECK(made.at("FSDPTRAIN_WORKER") == "1 segment=5 flight=6 store=7");
+    CHECK(made.at("FSDPTRAIN_WORKER") == "1 segment=5 flight=6 store=7 bound=1 processors=12");
     CHECK_FALSE(made.contains("FSDPTRAIN_TERMINAL"));
     CHECK_FALSE(made.contains("TORCHELASTIC_ERROR_FILE"));
   }
