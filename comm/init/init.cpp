@@ -204,9 +204,9 @@ std::string Job::missing_text() {
     return "; rank 0 says which";
   }
   std::vector<int> missing;
-  const std::vector<store::Membership> memberships = server_->memberships();
-  for (std::size_t rank = 0; rank < memberships.size(); ++rank) {
-    if (memberships[rank] != store::Membership::Here) {
+  const std::vector<store::Attendance> attendance = server_->attendance();
+  for (std::size_t rank = 0; rank < attendance.size(); ++rank) {
+    if (attendance[rank] != store::Attendance::Here) {
       missing.push_back(static_cast<int>(rank));
     }
   }
@@ -275,7 +275,7 @@ void Job::close() {
   }
   // The store goes with this process: not before the others have left it.
   const Deadline deadline(monotonic_clock(), options_.world.timeout);
-  while (std::ranges::count(server_->memberships(), store::Membership::Here) > 0) {
+  while (std::ranges::count(server_->attendance(), store::Attendance::Here) > 0) {
     check<TimeoutError>(!deadline.passed(), "rank 0: the other ranks have not left their job in {}",
                         to_string(deadline.timeout()));
     std::this_thread::sleep_for(kBetweenLooks);

@@ -166,14 +166,14 @@ std::optional<RankExit> LaunchedRanks::take_end(LaunchedRank& rank) {
   }
   rank.has_ended = true;
   rank.process.end.close();
-  using comm::store::Membership;
-  const Membership membership = store_->memberships()[static_cast<std::size_t>(rank.number)];
+  using comm::store::Attendance;
+  const Attendance attendance = store_->attendance()[static_cast<std::size_t>(rank.number)];
   const auto presence = segment_->training().rank(rank.number).presence.load();
   return RankExit{.rank = rank.number,
                   .value = info.si_status,
                   .is_signal = info.si_code != CLD_EXITED,
                   .has_joined = has_joined(rank.number),
-                  .is_lost = membership == Membership::Lost || membership == Membership::Here,
+                  .is_lost = attendance == Attendance::Lost || attendance == Attendance::Here,
                   .was_inside = presence == comm::RankPresence::Here};
 }
 

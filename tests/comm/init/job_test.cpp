@@ -270,7 +270,7 @@ TEST_SUITE("comm/job") {
       CHECK(end.errors.empty());
     }
     CHECK_FALSE(server.failure());
-    CHECK(server.memberships() == std::vector{store::Membership::Left, store::Membership::Left});
+    CHECK(server.attendance() == std::vector{store::Attendance::Left, store::Attendance::Left});
     // What they did is in the rings that the launcher holds.
     CHECK(read_flight_ring(rings[1].descriptor(), "ring").records.size() >= 4);
   }
