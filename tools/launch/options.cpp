@@ -38,6 +38,19 @@ int streams_in(std::string_view option, std::string_view whole, std::string_view
   return *value;
 }
 
+// Their numbers may have gaps: one of them has failed, or a container has some.
+int num_gpus_in(const std::filesystem::path& devices) {
+  constexpr std::string_view kPrefix = "nvidia";
+  int num_there = 0;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry(devices, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().native();
+    num_there += name.starts_with(kPrefix) && parse_number(name.substr(kPrefix.size())) ? 1 : 0;
+  }
+  return num_there;
+}
+
 Destination destination_of(const LaunchOptions& options, bool tee, bool redirect) {
   const bool none_chosen = !options.tee && !options.redirect;
   if (tee || (none_chosen && options.log_dir)) {
@@ -106,19 +119,14 @@ int parse_num_ranks(std::string_view text, int num_gpus, int num_processors) {
                                                                      : parse_number(text);
   check<ConfigError>(
       number && *number >= 1 && *number <= comm::kMaxRanksPerHost,
-      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption, comm::kMaxRanksPerHost,
-      text,
+      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption,
+      comm::kMaxRanksPerHost, text,
       number && std::to_string(*number) != text ? fmt::format(", which is {} here", *number) : "");
   return *number;
 }
 
 int num_visible_gpus(const std::filesystem::path& devices, const char* visible) {
-  int num_there = 0;
-  std::error_code ignored;
-  while (num_there < comm::kMaxRanksPerHost &&
-         std::filesystem::exists(devices / fmt::format("nvidia{}", num_there), ignored)) {
-    ++num_there;
-  }
+  const int num_there = num_gpus_in(devices);
   if (visible == nullptr) {
     return num_there;
   }
@@ -132,7 +140,7 @@ int num_visible_gpus(const std::filesystem::path& devices, const char* visible) 
     }
     ++num_visible;
   }
-  return std::min(num_visible, std::max(num_there, 0));
+  return std::min(num_visible, num_there);
 }
 
 std::set<int> parse_ranks(std::string_view option, std::string_view text) {
