@@ -35,9 +35,10 @@ const Values kTorchrun{{"RANK", "2"},
                        {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_PORT", "29511"},
                        {"TORCHELASTIC_RUN_ID", "run 7"}};
-const Values kOwn = with(kTorchrun, {{"LOCAL_RANK", "2"},
-                                     {"LOCAL_WORLD_SIZE", "4"},
-                                     {"FSDPTRAIN_WORKER", "1 segment=5 flight=16 store=7 bound=1 processors=12"}});
+const Values kOwn =
+    with(kTorchrun, {{"LOCAL_RANK", "2"},
+                     {"LOCAL_WORLD_SIZE", "4"},
+                     {"FSDPTRAIN_WORKER", "1 segment=5 flight=16 store=7 bound=1 processors=12"}});
 const Values kSlurm{{"SLURM_JOB_ID", "81"},        {"SLURM_STEP_ID", "0"},
                     {"SLURM_PROCID", "3"},         {"SLURM_LOCALID", "3"},
                     {"SLURM_STEP_NUM_TASKS", "6"}, {"SLURM_NODEID", "0"},

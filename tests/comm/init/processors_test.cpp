@@ -1,9 +1,10 @@
+#include "runtime/base/processors.h"
+
 #include <sched.h>
 
 #include <doctest/doctest.h>
 
 #include "comm/init/init.h"
-#include "runtime/base/processors.h"
 
 // How ranks share the processors of their host.
 namespace fsdptrain::comm {
