@@ -112,6 +112,7 @@ std::string as_json(const Arguments& arguments, const std::vector<comm::FlightSn
                      {"written", ring.header.num_written},
                      {"lost", ring.num_lost},
                      {"torn", ring.num_torn},
+                     {"damaged_names", ring.has_damaged_names},
                      {"waits_in", open == nullptr ? Json() : as_json(*open, ring, moment)},
                      {"operations", std::move(operations)}});
   }

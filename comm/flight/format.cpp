@@ -175,7 +175,7 @@ FlightHeader parse_header(std::string_view name, std::span<const std::byte> byte
   return header;
 }
 
-TagNames parse_names(std::string_view name, std::span<const std::byte> bytes) {
+std::optional<TagNames> parse_names(std::span<const std::byte> bytes) {
   TagNames names;
   while (!bytes.empty()) {
     RawName raw{};
@@ -186,12 +186,13 @@ TagNames parse_names(std::string_view name, std::span<const std::byte> bytes) {
       std::memcpy(&raw.length, bytes.data() + 8, 2);
       bytes = bytes.subspan(kNameHeaderBytes);
     }
-    check<DataError>(
-        has_header && raw.length >= 1 && raw.length <= kMaxName && raw.length <= bytes.size(),
-        "{}: a name must have 1 to {} characters that are there", name, kMaxName);
+    if (!has_header || raw.length < 1 || raw.length > kMaxName || raw.length > bytes.size()) {
+      return std::nullopt;
+    }
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), raw.length);
-    check<DataError>(std::ranges::all_of(text, is_printable),
-                     "{}: a name must be printable characters, got {}", name, in_quotes(text));
+    if (!std::ranges::all_of(text, is_printable)) {
+      return std::nullopt;
+    }
     names.set(raw.root, raw.group, std::string(text));
     bytes = bytes.subspan(raw.length);
   }

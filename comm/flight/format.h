@@ -105,8 +105,8 @@ struct RawName {
 inline constexpr std::size_t kNameHeaderBytes = 10;
 inline constexpr std::size_t kMaxName = 255;
 
-// DataError, with the name of the ring, for bytes that no writer leaves.
-TagNames parse_names(std::string_view name, std::span<const std::byte> bytes);
+// Nothing for bytes that no writer leaves.
+std::optional<TagNames> parse_names(std::span<const std::byte> bytes);
 
 RawRecord to_raw(const FlightRecord& record);
 // Nothing for bytes that no record has.

@@ -16,6 +16,7 @@
 #include "comm/flight/format.h"
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
@@ -23,13 +24,6 @@ namespace {
 
 std::string reason() {
   return std::generic_category().message(errno);
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  const bool is_known = ::gethostname(name.data(), name.size() - 1) == 0;
-  check<IoError>(is_known, "flight ring: reading the host's name failed: {}", reason());
-  return name.data();
 }
 
 void check_identity(const FlightIdentity& identity) {

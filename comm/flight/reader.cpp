@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "comm/flight/format.h"
 #include "runtime/base/error.h"
@@ -53,20 +54,30 @@ class SlotReader {
   std::string_view name_;
 };
 
+// Records tell where a rank is without them.
+void read_names(int descriptor, std::string_view name, FlightSnapshot& ring) {
+  std::vector<std::byte> bytes(ring.header.names_nbytes);
+  flight::read_at(descriptor, name, flight::nbytes_of_records(ring.header.capacity), bytes);
+  std::optional<TagNames> names = flight::parse_names(bytes);
+  ring.has_damaged_names = !names.has_value();
+  ring.names = std::move(names).value_or(TagNames{});
+}
+
 }  // namespace
 
 FlightSnapshot read_flight_ring(int descriptor, std::string_view name) {
-  return read_newest_records(descriptor, name, std::numeric_limits<std::uint32_t>::max());
+  return read_newest_records(descriptor, name, std::numeric_limits<std::uint32_t>::max(),
+                             FlightNames::Read);
 }
 
-FlightSnapshot read_newest_records(int descriptor, std::string_view name,
-                                   std::uint32_t max_records) {
+FlightSnapshot read_newest_records(int descriptor, std::string_view name, std::uint32_t max_records,
+                                   FlightNames names) {
   FlightSnapshot ring;
   ring.header = flight::read_header(descriptor, name);
   const std::uint32_t capacity = ring.header.capacity;
-  std::vector<std::byte> names(ring.header.names_nbytes);
-  flight::read_at(descriptor, name, flight::nbytes_of_records(capacity), names);
-  ring.names = flight::parse_names(name, names);
+  if (names == FlightNames::Read) {
+    read_names(descriptor, name, ring);
+  }
   const SlotReader reader(descriptor, name);
   const std::uint32_t num_slots = std::min(capacity, std::max(max_records, 1U));
   const std::uint64_t oldest =

@@ -35,16 +35,20 @@ struct FlightSnapshot {
   std::uint64_t num_lost = 0;
   // Being written while they were read, left half-written by a killed writer, or damaged.
   std::uint64_t num_torn = 0;
-  // Of the groups of parameters in tags, as far as the ring had room for them.
+  // Of the groups of parameters in tags, as far as the ring had room for them. None where they were
+  // not asked for or are damaged.
   TagNames names;
+  bool has_damaged_names = false;
 };
 
-// From bytes that nobody vouches for: DataError, with `name`, where they are of no ring or its
-// names are damaged. The descriptor stays open, and its position unused.
+enum class FlightNames : std::uint8_t { LeftOut, Read };
+
+// From bytes that nobody vouches for: DataError, with `name`, where they are of no ring. The
+// descriptor stays open, and its position unused.
 FlightSnapshot read_flight_ring(int descriptor, std::string_view name);
 // The newest of them: others count as lost.
-FlightSnapshot read_newest_records(int descriptor, std::string_view name,
-                                   std::uint32_t max_records);
+FlightSnapshot read_newest_records(int descriptor, std::string_view name, std::uint32_t max_records,
+                                   FlightNames names = FlightNames::LeftOut);
 // Of a file, or of /proc/PID/fd/N.
 FlightSnapshot read_flight_ring(const std::filesystem::path& path);
 

@@ -8,7 +8,7 @@
 #include "comm/clock.h"
 
 // What a rank notes about one operation between ranks. Enumerations are the numbers of whoever
-// issues the operation; FlightNames (comm/flight/hang_report.h) gives them names.
+// issues the operation; comm/flight/text.h has words for them.
 namespace fsdptrain::comm {
 
 enum class FlightState : std::uint8_t {
@@ -60,7 +60,7 @@ struct FlightRecord {
   bool is_point_to_point = false;
   // Each rank has a count of its own, as in all-to-all: not compared.
   bool counts_vary = false;
-  // How long the rank waits in it, from `started` on, before it gives up.
+  // How long the rank waits in it, from `started` on, before it gives up by itself.
   std::uint16_t deadline = kNoDeadline;
   // The root, or the peer of a send or a receive: a rank of the world.
   int root = kNoRank;

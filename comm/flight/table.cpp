@@ -100,7 +100,8 @@ std::string rank_line(const FlightSnapshot& ring, Nanoseconds now) {
     return fmt::format("rank {} has written nothing yet\n", identity.rank);
   }
   const std::string who =
-      fmt::format("rank {} (process {} on {})", identity.rank, header.pid, identity.host);
+      fmt::format("rank {} (process {} on {}{})", identity.rank, header.pid, identity.host,
+                  ring.has_damaged_names ? "; its names are damaged" : "");
   const FlightRecord* const open = open_operation(ring);
   if (open == nullptr) {
     return fmt::format("{} waits for nobody{}\n", who,

@@ -1,8 +1,5 @@
 #include "comm/init/debug_break.h"
 
-#include <array>
-#include <charconv>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -12,6 +9,8 @@
 #include <unistd.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
@@ -19,14 +18,6 @@ namespace {
 
 constexpr const char* kVariable = "FSDPTRAIN_BREAK_RANK";
 constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 100'000'000};
-
-template <class T>
-std::optional<T> parse(std::string_view text) {
-  T number{};
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
-}
 
 bool is_traced() {
   constexpr std::string_view kKey = "TracerPid:";
@@ -37,11 +28,6 @@ bool is_traced() {
     }
   }
   return false;
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
 void print(const std::string& text) {
@@ -56,9 +42,9 @@ std::optional<BreakPoint> read_break_point(const Lookup& lookup, int world_size)
     return std::nullopt;
   }
   const std::size_t mark = text.find('@');
-  const std::optional<int> rank = parse<int>(text.substr(0, mark));
+  const std::optional<int> rank = parse_number(text.substr(0, mark));
   const std::optional<std::int64_t> step =
-      mark == std::string::npos ? std::nullopt : parse<std::int64_t>(text.substr(mark + 1));
+      mark == std::string::npos ? std::nullopt : parse_number<std::int64_t>(text.substr(mark + 1));
   check<ConfigError>(rank && (mark == std::string::npos || step),
                      "{} must be RANK or RANK@STEP, like 2 or 2@100, got {}", kVariable,
                      in_quotes(text.substr(0, 100)));

@@ -1,7 +1,6 @@
 #include "comm/init/environment.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +9,7 @@
 
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
@@ -17,13 +17,6 @@ namespace {
 
 // The port of torchrun where nobody gives one.
 constexpr const char* kDefaultPort = "29500";
-
-std::optional<int> parse_number(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
-}
 
 // The variables of one launcher: which of them were read, and their values.
 class Variables {
@@ -112,50 +105,16 @@ Membership read_ranks(Variables& variables, Launcher launcher, const Names& name
   return membership;
 }
 
-// "1 segment=5 flight=6 store=7"
-InheritedDescriptors parse_worker(const std::string& text) {
-  const auto refuse = [&text](std::string_view why) {
-    fail<ConfigError>("FSDPTRAIN_WORKER: {}, got {}: it is set by fsdptrain launch alone", why,
-                      in_quotes(text.substr(0, 100)));
-  };
-  constexpr std::string_view kVersion = "1 ";
-  if (!text.starts_with(kVersion)) {
-    refuse("the version in front must be 1: launcher and program must be of one version");
-  }
-  InheritedDescriptors inherited;
-  std::string_view rest = std::string_view(text).substr(kVersion.size());
-  const auto take = [&](std::string_view name, int& descriptor) {
-    if (!rest.starts_with(name)) {
-      refuse(fmt::format("it must have {}N", name));
-    }
-    rest.remove_prefix(name.size());
-    const std::string_view digits = rest.substr(0, rest.find(' '));
-    const std::optional<int> number = parse_number(digits);
-    if (!number) {
-      refuse(fmt::format("{} must have the number of a descriptor", name));
-    }
-    descriptor = number.value_or(-1);
-    rest.remove_prefix(digits.size());
-  };
-  take("segment=", inherited.segment);
-  take(" flight=", inherited.flight);
-  take(" store=", inherited.store);
-  if (!rest.empty()) {
-    refuse("nothing may follow store=N");
-  }
-  return inherited;
-}
-
 constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
 Membership read_torchrun(const Lookup& lookup, Launcher launcher) {
   Variables variables(lookup, launcher);
   const std::optional<std::string> worker =
-      launcher == Launcher::Own ? variables.text("FSDPTRAIN_WORKER") : std::nullopt;
+      launcher == Launcher::Own ? variables.text(kWorkerVariable) : std::nullopt;
   Membership membership = read_ranks(variables, launcher, kTorchrun);
   membership.variables = variables.used();
   if (worker) {
-    membership.descriptors = parse_worker(*worker);
+    membership.worker = parse_worker_spec(*worker);
   }
   membership.job_id = lookup("TORCHELASTIC_RUN_ID").value_or("");
   membership.port = lookup("MASTER_PORT").value_or("");
@@ -266,7 +225,7 @@ std::optional<std::string> environment_variable(std::string_view name) {
 }
 
 Membership read_environment(const Lookup& lookup) {
-  if (is_set(lookup, "FSDPTRAIN_WORKER")) {
+  if (is_set(lookup, kWorkerVariable)) {
     return read_torchrun(lookup, Launcher::Own);
   }
   if (is_set(lookup, "RANK") || is_set(lookup, "WORLD_SIZE")) {

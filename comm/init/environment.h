@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "comm/init/worker_spec.h"
+
 // What a process is in its job, from what its launcher put in the environment.
 namespace fsdptrain::comm {
 
@@ -23,18 +25,6 @@ enum class Launcher : std::uint8_t {
 };
 std::string_view name_of(Launcher launcher);
 
-// Numbers of descriptors that a rank of our own launcher inherits.
-struct InheritedDescriptors {
-  // comm::Segment::create()'s, of all ranks of the host.
-  int segment = -1;
-  // This rank's FlightMemory.
-  int flight = -1;
-  // store::inherit_connection()'s.
-  int store = -1;
-
-  friend bool operator==(const InheritedDescriptors&, const InheritedDescriptors&) = default;
-};
-
 struct Membership {
   Launcher launcher = Launcher::None;
   int rank = 0;
@@ -46,7 +36,7 @@ struct Membership {
   std::string job_id = {};
   std::string port = {};
   // The launcher's own only.
-  std::optional<InheritedDescriptors> descriptors = {};
+  std::optional<WorkerSpec> worker = {};
   // The variables that say so: "RANK, WORLD_SIZE".
   std::string variables = {};
 };

@@ -34,12 +34,6 @@ constexpr Nanoseconds kBetweenStops = std::chrono::milliseconds(200);
 // Nobody waits longer for a goodbye than for a rank that does not answer.
 constexpr Nanoseconds kFarewell = std::chrono::seconds(30);
 
-// Of each rank: as much as the host has; only what is written takes memory.
-std::uint64_t arena_bytes() {
-  const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 1L));
-  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
 void check_one_host(const Membership& membership) {
   check<ConfigError>(membership.local_size == membership.size,
                      "{} of {} ranks are on this host, by {} ({}): several hosts come later; start "
@@ -96,8 +90,14 @@ int threads_of_rank(int wanted, const Membership& membership) {
 }
 
 bool is_bound(const Membership& membership) {
-  return membership.launcher == Launcher::Own && membership.size > 1 &&
-         num_processors() < num_online_processors();
+  return membership.worker && membership.worker->is_bound;
+}
+
+bool may_spin(const Membership& membership, int num_threads) {
+  // Another launcher may have bound this rank: what it may use is not what all have together.
+  const int num_shared =
+      membership.worker ? membership.worker->num_processors : num_online_processors();
+  return membership.local_size * num_threads <= num_shared;
 }
 
 Job::Job(const Membership& membership, const JobOptions& options, const Lookup& lookup)
@@ -132,7 +132,7 @@ Job::~Job() {
 }
 
 void Job::join_own() {
-  const InheritedDescriptors inherited = membership_.descriptors.value_or(InheritedDescriptors{});
+  const WorkerSpec inherited = membership_.worker.value_or(WorkerSpec{});
   check_inherited(inherited.segment, "memory of all ranks");
   check_inherited(inherited.flight, "flight ring");
   check_inherited(inherited.store, "connection to the launcher");
@@ -172,7 +172,7 @@ Links Job::serve_others(const std::filesystem::path& path) {
   folder.publish(token);
   open_store(path, {token, store::connect_unix(path / "store", monotonic_clock(), deadline.left())},
              deadline);
-  const Descriptor memory(Segment::create({membership_.size, arena_bytes()}));
+  const Descriptor memory(Segment::create({membership_.size, arena_bytes(membership_.size)}));
   segment_ = std::make_shared<const Segment>(memory.number());
   Links mine = links();
   store_->set(kSegmentKey, fmt::format("/proc/{}/fd/{}", ::getpid(), memory.number()),
@@ -204,9 +204,9 @@ std::string Job::missing_text() {
     return "; rank 0 says which";
   }
   std::vector<int> missing;
-  const std::vector<store::Membership> memberships = server_->memberships();
-  for (std::size_t rank = 0; rank < memberships.size(); ++rank) {
-    if (memberships[rank] != store::Membership::Here) {
+  const std::vector<store::Attendance> attendance = server_->attendance();
+  for (std::size_t rank = 0; rank < attendance.size(); ++rank) {
+    if (attendance[rank] != store::Attendance::Here) {
       missing.push_back(static_cast<int>(rank));
     }
   }
@@ -242,9 +242,8 @@ Links Job::links() const {
   check<ConfigError>(shape.num_ranks == membership_.size,
                      "the memory of all ranks is for {} of them, but {} says {}", shape.num_ranks,
                      membership_.variables, membership_.size);
-  const bool spins = membership_.local_size * threads_of_rank(options_.threads, membership_) <=
-                     num_online_processors();
-  return connect_shm(segment_, membership_.rank, spins);
+  const int num_threads = threads_of_rank(options_.threads, membership_);
+  return connect_shm(segment_, membership_.rank, may_spin(membership_, num_threads));
 }
 
 void Job::make_world(Links links, std::optional<FlightMemory> flight) {
@@ -276,7 +275,7 @@ void Job::close() {
   }
   // The store goes with this process: not before the others have left it.
   const Deadline deadline(monotonic_clock(), options_.world.timeout);
-  while (std::ranges::count(server_->memberships(), store::Membership::Here) > 0) {
+  while (std::ranges::count(server_->attendance(), store::Attendance::Here) > 0) {
     check<TimeoutError>(!deadline.passed(), "rank 0: the other ranks have not left their job in {}",
                         to_string(deadline.timeout()));
     std::this_thread::sleep_for(kBetweenLooks);

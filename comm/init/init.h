@@ -34,11 +34,14 @@ struct JobOptions {
 };
 
 // Compute threads of a rank: `wanted`, or, where that is 0, its share of the processors that this
-// process may use, at least one. A rank that its launcher has bound to processors of its own has
+// process may use, at least one. A rank that our launcher has bound to processors of its own has
 // all of those.
 int threads_of_rank(int wanted, const Membership& membership);
-// Whether it has done so.
+// Whether it has done so. What another launcher has done is not known: no.
 bool is_bound(const Membership& membership);
+// Whether a rank may wait in a loop, because the host has a processor for each of so many compute
+// threads of each rank.
+bool may_spin(const Membership& membership, int num_threads);
 
 // One rank of a job, from the moment it has met the others: its rank context, bound to the thread
 // that made it, the world of all ranks, and the store of the job. SIGUSR2 prints where it is.

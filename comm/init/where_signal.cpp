@@ -71,7 +71,8 @@ WhereSignal::~WhereSignal() {
   while (::write(wake_.number(), &one, sizeof one) < 0 && errno == EINTR) {
   }
   watcher_.join();
-  // One that is still held back gets here what it would have got.
+  // One that is still held back is lost here, under the action that does nothing, rather than end
+  // the process under the one before.
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   ::sigaction(SIGUSR2, &action_before_, nullptr);
 }

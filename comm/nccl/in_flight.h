@@ -60,7 +60,8 @@ class InFlight {
   const Batch* first_open() const;
 
  private:
-  std::vector<std::uint64_t> begin_records(std::span<const Call> calls, Nanoseconds timeout);
+  // `deadline` is what the flight ring says of them.
+  std::vector<std::uint64_t> begin_records(std::span<const Call> calls, Nanoseconds deadline);
   void note(std::span<const std::uint64_t> records, void (FlightRing::*event)(std::uint64_t)) const;
   void complete_first();
   void finish_first();

@@ -1,5 +1,6 @@
 #include "comm/shm/segment.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,9 +16,9 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::array<char, 16> kMagic{"fsdptrain shm 2"};
-// Mailboxes grow with the square of it.
-constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 42;
+// A process has addresses for four times as much.
+constexpr std::uint64_t kMaxBytesOfAll = std::uint64_t{1} << 45;
 
 // At the begin of the memory.
 struct Header {
@@ -49,7 +50,7 @@ struct Layout {
 };
 
 bool is_valid(const Segment::Shape& shape) {
-  return shape.num_ranks >= 1 && shape.num_ranks <= kMaxRanks &&
+  return shape.num_ranks >= 1 && shape.num_ranks <= kMaxRanksPerHost &&
          shape.arena_bytes <= kMaxArenaBytes;
 }
 
@@ -62,10 +63,20 @@ Board board_at(std::span<std::byte> bytes, const Segment::Shape& shape, std::uin
 
 }  // namespace
 
+std::uint64_t arena_bytes(int num_ranks, std::uint64_t machine_bytes) {
+  return std::min({machine_bytes, kMaxArenaBytes,
+                   kMaxBytesOfAll / static_cast<std::uint64_t>(std::max(num_ranks, 1))});
+}
+
+std::uint64_t arena_bytes(int num_ranks) {
+  const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 1L));
+  return arena_bytes(num_ranks, pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+}
+
 int Segment::create(const Shape& shape) {
   check<ConfigError>(is_valid(shape),
                      "shared memory: 1 to {} ranks and arenas of up to {} bytes, got {} and {}",
-                     kMaxRanks, kMaxArenaBytes, shape.num_ranks, shape.arena_bytes);
+                     kMaxRanksPerHost, kMaxArenaBytes, shape.num_ranks, shape.arena_bytes);
   const int descriptor = ::memfd_create("fsdptrain", MFD_ALLOW_SEALING);
   check<IoError>(descriptor >= 0, "shared memory: making it failed: {}", std::strerror(errno));
   const Header header{kMagic, shape.num_ranks, shape.arena_bytes};

@@ -9,6 +9,15 @@
 
 namespace fsdptrain::comm {
 
+// Mailboxes grow with the square of it.
+inline constexpr int kMaxRanksPerHost = 256;
+
+// Of each rank's arena where there are so many ranks: as much as the machine has, since a page
+// takes memory when it is first written, but all together within what a process can map.
+std::uint64_t arena_bytes(int num_ranks, std::uint64_t machine_bytes);
+// Of this machine.
+std::uint64_t arena_bytes(int num_ranks);
+
 // The memory of the ranks of one host: the boards of their two links, slots for staging, and one
 // arena for each rank, all in one sparse memfd. It has no name, so none is left when the last
 // process ends. Whoever starts the ranks makes it and hands the descriptor down; each rank maps it.

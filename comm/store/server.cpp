@@ -25,7 +25,7 @@ Server::Server(ServerOptions options, const Clock& clock)
   check<ConfigError>(options_.job_id.size() <= kMaxJobId,
                      "store: the id of a job must have at most {} bytes, got {}", kMaxJobId,
                      options_.job_id.size());
-  memberships_.resize(static_cast<std::size_t>(options_.world_size), Membership::Never);
+  attendance_.resize(static_cast<std::size_t>(options_.world_size), Attendance::Never);
 }
 
 std::optional<Server::PeerId> Server::connect() {
@@ -226,7 +226,7 @@ void Server::welcome(PeerId id, Peer& peer, const Frame& proof) {
   peer.deadline.reset();
   peer.state = Peer::State::Member;
   members_.emplace(rank, id);
-  memberships_[static_cast<std::size_t>(rank)] = Membership::Here;
+  attendance_[static_cast<std::size_t>(rank)] = Attendance::Here;
   send(peer, FrameType::Welcome, {});
   if (failure_) {
     send(peer, FrameType::Failure, *failure_);
@@ -259,8 +259,8 @@ void Server::leave(PeerId id, Peer& peer, const std::string& reason, bool is_end
   if (member == members_.end() || member->second != id) {
     return;
   }
-  memberships_[static_cast<std::size_t>(rank)] =
-      peer.said_goodbye ? Membership::Left : Membership::Lost;
+  attendance_[static_cast<std::size_t>(rank)] =
+      peer.said_goodbye ? Attendance::Left : Attendance::Lost;
   if (!peer.said_goodbye && (!is_end || options_.reports_ends)) {
     report_failure(rank, reason);
   }

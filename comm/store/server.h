@@ -19,12 +19,13 @@ struct ServerOptions {
   int world_size;
   NonceSource nonce = random_nonce;
   // Whether the end of a connection before its goodbye is the failure of its rank. Whoever started
-  // the ranks sees how they end, says more about it, and reports it by itself.
+  // the ranks sees how they end, says more about it, and reports it by itself; he also prints it,
+  // and a ServerThread does not.
   bool reports_ends = true;
 };
 
 // Of a rank in a job.
-enum class Membership : std::uint8_t {
+enum class Attendance : std::uint8_t {
   Never,  // no connection of it was taken in
   Here,
   Left,  // it said goodbye
@@ -77,7 +78,7 @@ class Server {
   std::size_t num_connections() const { return peers_.size(); }
   std::vector<int> ranks() const;
   // Of all ranks of the world.
-  const std::vector<Membership>& memberships() const { return memberships_; }
+  const std::vector<Attendance>& attendance() const { return attendance_; }
   // All that is held for connections; what the store holds is of stored_bytes().
   std::size_t buffered_bytes() const;
   std::size_t stored_bytes() const { return table_.nbytes(); }
@@ -125,7 +126,7 @@ class Server {
   PeerId next_peer_ = 1;
   std::map<PeerId, Peer> peers_;
   std::map<int, PeerId> members_;
-  std::vector<Membership> memberships_;
+  std::vector<Attendance> attendance_;
   std::map<std::string, std::vector<Waiter>, std::less<>> waiters_;
   std::set<PeerId> busy_;
   std::optional<std::string> failure_;

@@ -141,13 +141,13 @@ std::optional<std::string> ServerThread::failure() const {
   return failure_;
 }
 
-std::vector<Membership> ServerThread::memberships() {
+std::vector<Attendance> ServerThread::attendance() {
   std::unique_lock lock(mutex_);
   // One more, because a round may be going on.
   rounds_left_ = kRoundsOfAll + 1;
   listener_.wake();
   answered_.wait(lock, [this] { return rounds_left_ == 0 || has_stopped_; });
-  return memberships_;
+  return attendance_;
 }
 
 void ServerThread::serve() {
@@ -186,7 +186,7 @@ void ServerThread::publish() {
     ++num_logged_;
   }
   const std::lock_guard lock(mutex_);
-  memberships_ = loop_.server().memberships();
+  attendance_ = loop_.server().attendance();
   if (rounds_left_ > 0 && --rounds_left_ == 0) {
     answered_.notify_all();
   }

@@ -54,7 +54,7 @@ class ServerThread {
   // The first failure, printable.
   std::optional<std::string> failure() const;
   // Of all ranks, with all that had been sent when the call began.
-  std::vector<Membership> memberships();
+  std::vector<Attendance> attendance();
 
  private:
   void serve();
@@ -71,9 +71,9 @@ class ServerThread {
   std::condition_variable answered_;
   bool stopping_ = false;
   bool has_stopped_ = false;
-  // Rounds to go until memberships_ has all that was sent before the question.
+  // Rounds to go until attendance_ has all that was sent before the question.
   int rounds_left_ = 0;
-  std::vector<Membership> memberships_;
+  std::vector<Attendance> attendance_;
   std::optional<std::pair<int, std::string>> report_;
   std::optional<std::string> failure_;
   std::size_t num_logged_ = 0;

@@ -1,18 +1,14 @@
-"""How jobs of any programs start, print, are stopped and end; see launch_case.py."""
+"""How jobs of any programs start, are stopped and end; see launch_case.py."""
 
-import fcntl
 import os
 import pathlib
-import pty
 import resource
-import struct
 import subprocess
+import sys
 import tempfile
-import termios
-import threading
 import time
 
-from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
+from launch_case import Job, LaunchTest, main, shell, signal
 
 IGNORES_TERM = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
 WAITS = shell("echo ready; exec sleep 1000")
@@ -92,19 +88,43 @@ class Start(LaunchTest):
         self.assertIn("[rank 1] fsdptrain", job.out)
         self.check_ended(Job("--", "train", "--no-such-option"), 1, "--no-such-option")
 
-    def test_descriptors_of_the_user_and_words_of_the_program_go_through(self):
+    def test_words_of_the_program_go_through(self):
         job = Job("--", "sh", "-c", 'printf "%s|" "$@"', "x", "[a,b]", "", "--", "--tee", "{}")
         self.check_ended(job, 0)
         self.assertEqual(job.out, "[rank 0] [a,b]||--|--tee|{}|\n")
+
+    def test_descriptors_that_the_user_passes_go_through_to_each_rank(self):
+        read, write = os.pipe()
+        job = Job("--nproc-per-node", 2, "--", sys.executable, "-c",
+                  f"import os; os.write({write}, os.environ['RANK'].encode())", pass_fds=(write,))
+        os.close(write)
+        self.check_ended(job, 0)
+        self.assertEqual(sorted(os.read(read, 10)), sorted(b"01"))
+        os.close(read)
 
     def test_too_few_descriptors_are_named_and_nothing_is_left(self):
         job = Job("--nproc-per-node", "64", "--", *WAITS,
                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         self.check_ended(job, 1, "64 ranks need", "the limit is 100", "ulimit -n")
         # A limit that may be raised is.
-        job = Job("--nproc-per-node", "64", "--", "true",
-                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000)))
-        self.check_ended(job, 0)
+        def run(*options):
+            job = Job("--nproc-per-node", "64", *options, "--", "true",
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4000)))
+            self.check_ended(job, 0)
+        run()
+        # Files need more.
+        with tempfile.TemporaryDirectory() as folder:
+            run("--log-dir", folder)
+
+    def test_ranks_hear_whether_they_are_bound_and_what_processors_all_have(self):
+        all_processors = len(os.sched_getaffinity(0))
+        cases = [(1, [], 0), (2, [], 1 if all_processors >= 2 else 0), (2, ["--bind", "none"], 0),
+                 (all_processors + 1, [], 0)]
+        for size, options, bound in cases:
+            job = Job("--nproc-per-node", size, *options, "--", *shell("echo $FSDPTRAIN_WORKER"))
+            self.check_ended(job, 0)
+            said = [line.split()[-2:] for line in job.out.splitlines()]
+            self.assertEqual(said, [[f"bound={bound}", f"processors={all_processors}"]] * size)
 
     def test_a_launcher_that_was_started_without_children_or_input(self):
         job = Job("--", *shell("cat; echo end"), stdin=subprocess.DEVNULL,
@@ -199,7 +219,9 @@ class Signals(LaunchTest):
             time.sleep(0.2)
             self.assertIsNone(job.process.poll())
             job.send(signal.SIGINT)
-            self.check_ended(job, 130, seconds=10)
+            self.check_ended(job, 130, "signal 2 while the job ends: the ranks are killed",
+                             seconds=10)
+            self.check(job.err.count("waiting 30 s for the ranks") == 1, job, "what it waits for")
         self.each([(size,) for size in (1, 2, 4)], run)
 
     def test_ranks_that_ignore_SIGTERM_are_killed_after_the_shutdown_timeout(self):
@@ -262,142 +284,8 @@ class Signals(LaunchTest):
         job.wait_for_line("ready", 2)
         job.send(signal.SIGUSR2)
         job.send(signal.SIGUSR1)
-        self.check_ended(job, 0)
+        self.check_ended(job, 0, "no rank has joined the job, so where they are is not known")
         self.assertEqual(job.out.count("got it"), 2)
-
-
-class Output(LaunchTest):
-    def files(self, folder):
-        (job,) = pathlib.Path(folder).iterdir()
-        return {str(path.relative_to(job)): path.read_bytes()
-                for path in job.rglob("*") if path.is_file()}
-
-    def test_partial_lines_long_lines_and_bytes_come_through(self):
-        job = Job("--", *shell("printf partial; printf 'bin\\000\\377\\n' >&2; "
-                               "head -c 100000 /dev/zero | tr '\\0' x; echo; printf end"))
-        self.check_ended(job, 0)
-        text = "".join(line.removeprefix("[rank 0] ") for line in job.out.splitlines())
-        self.assertEqual(text, "partial" + "x" * 100000 + "end")
-        self.assertEqual(job.err, "[rank 0] bin\0\ufffd\n")
-
-    def test_much_output_of_several_ranks_is_whole(self):
-        job = Job("--nproc-per-node", 3, "--", *shell("seq 1 100000"))
-        self.check_ended(job, 0)
-        for rank in range(3):
-            mine = [line.removeprefix(f"[rank {rank}] ") for line in job.out.splitlines()
-                    if line.startswith(f"[rank {rank}]")]
-            self.check(mine == [str(i) for i in range(1, 100001)], rank, "lines are lost")
-
-    def test_logs_are_the_bytes_and_go_where_they_are_sent(self):
-        cases = [([], True, {"rank-0.out": b"o0", "rank-0.err": b"e0", "rank-1.out": b"o1",
-                             "rank-1.err": b"e1"}),
-                 (["--redirect"], False, {"rank-0.out": b"o0", "rank-0.err": b"e0",
-                                          "rank-1.out": b"o1", "rank-1.err": b"e1"}),
-                 (["-t", "1"], True, {"rank-0.out": b"o0", "rank-1.out": b"o1"}),
-                 (["-r", "1:1"], None, {"rank-1.out": b"o1"})]
-        for options, is_shown, files in cases:
-            with self.subTest(options), tempfile.TemporaryDirectory() as folder:
-                job = Job("--nproc-per-node", 2, "--log-dir", folder, *options, "--",
-                          *shell("printf o$RANK; printf e$RANK >&2"))
-                self.check_ended(job, 0)
-                self.assertEqual(self.files(folder), files)
-                if is_shown is not None:
-                    self.assertEqual("o0" in job.out, is_shown)
-
-    def test_a_failure_leaves_report_and_rings_in_the_folder(self):
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job("--nproc-per-node", 2, "--log-dir", folder, "--", *shell("exit $RANK"))
-            self.check_ended(job, 1)
-            files = self.files(folder)
-            self.assertIn(b"rank 1 failed first", files["report.txt"])
-            for rank in range(2):
-                self.assertTrue(files[f"flight/rank-{rank}.ring"].startswith(b"FSDPFLT1"))
-
-    def test_a_folder_that_cannot_be_written_is_exit_code_2_before_any_rank(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "file"
-            file.write_text("")
-            for path in (file, file / "logs", "/proc/logs"):
-                job = Job("--nproc-per-node", 2, "--log-dir", path, "--", *shell(
-                    f"echo started > {folder}/started"))
-                self.check_ended(job, 2, str(path))
-                self.assertFalse((pathlib.Path(folder) / "started").exists())
-
-    def test_only_ranks_that_are_asked_for_are_shown(self):
-        job = Job("--nproc-per-node", 3, "--local-ranks-filter", "0,2", "--", *shell("echo x"))
-        self.check_ended(job, 0)
-        self.assertEqual(sorted(job.out.splitlines()), ["[rank 0] x", "[rank 2] x"])
-
-    def test_standard_output_that_is_gone_does_not_end_the_job(self):
-        with tempfile.TemporaryDirectory() as folder:
-            done = pathlib.Path(folder) / "done"
-            work = shell(f"echo some; sleep 0.3; echo more; sleep 0.3; touch {done}")
-            with open("/dev/full", "w", encoding="ascii") as full:
-                for name, options in (
-                        ("full", {"stdout": full}),
-                        ("closed", {"preexec_fn": lambda: os.close(1), "stdout": None})):
-                    with self.subTest(name):
-                        job = Job("--", *work, **options)
-                        self.check_ended(job, 1, "standard output takes nothing more")
-                        self.check(job.err.count("nothing more") == 1, job, "it is said twice")
-                        self.assertTrue(done.exists())
-                        done.unlink()
-            read, write = os.pipe()
-            job = Job("--", *work, stdout=write)
-            os.close(write)
-            os.read(read, 1)
-            os.close(read)
-            self.check_ended(job, 1, "standard output takes nothing more: Broken pipe")
-            self.assertTrue(done.exists())
-
-    def test_a_failure_is_noticed_while_nobody_reads_the_output(self):
-        read, write = os.pipe()
-        job = Job("--nproc-per-node", 2, "--", *shell(
-            "[ $RANK = 0 ] && exec seq 1 10000000; sleep 0.5; exit 3"), stdout=write)
-        os.close(write)
-        job.wait_until(lambda: job.pids_of("seq"), "the start of rank 0")
-        job.wait_until(lambda: not job.pids_of("seq"), "the end of rank 0")
-        reader = threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(read, 65536),
-                                                                     b"")])
-        reader.start()
-        self.check_ended(job, 1, "rank 1 failed first")
-        reader.join()
-        os.close(read)
-
-    def test_progress_of_rank_0_stays_below_the_lines_on_a_terminal(self):
-        terminal, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        job = Job("--nproc-per-node", 2, "--", *shell(
-            'echo "columns $FSDPTRAIN_TERMINAL"; [ $RANK = 0 ] && printf "\\r10 %%\\033[K" >&2; '
-            'sleep 0.3; echo line $RANK; sleep 0.3'), stdout=end, stderr=end)
-        os.close(end)
-        seen = b""
-        try:
-            while part := os.read(terminal, 65536):
-                seen += part
-        except OSError:  # the end of a terminal
-            pass
-        os.close(terminal)
-        self.check_ended(job, 0)
-        text = seen.decode()
-        self.assertIn("[rank 0] columns 80\r\n", text)
-        self.assertIn("[rank 1] columns \r\n", text)
-        # Shown, erased before each line, and shown again; at the end it is gone.
-        for rank in range(2):
-            self.assertIn(f"10 %\r\x1b[K[rank {rank}] line {rank}\r\n10 %", text)
-        self.assertTrue(text.endswith("\r\x1b[K"), repr(text))
-
-    def test_a_full_disk_for_logs_is_said_once_and_becomes_exit_code_1(self):
-        with tempfile.TemporaryDirectory() as folder:
-            script = (f"mount -t tmpfs -o size=64k tmpfs {folder} || exit 77; {FSDPTRAIN} launch "
-                      f"--nproc-per-node 2 --log-dir {folder} --redirect -- seq 1 100000")
-            namespace = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-            result = subprocess.run([*namespace, "sh", "-c", script], capture_output=True, text=True,
-                                    timeout=60, check=False)
-            if result.returncode == 77 or result.stderr.startswith("unshare:"):
-                self.skipTest("this user may not mount a small file system")
-            self.assertEqual(result.returncode, 1, result.stderr)
-            self.assertEqual(result.stderr.count("the job goes on"), 1, result.stderr)
 
 
 if __name__ == "__main__":

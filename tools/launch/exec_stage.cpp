@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/base/quoted.h"
 #include "tools/exit_code.h"
 
@@ -24,13 +24,11 @@ namespace {
 constexpr int kNoProgram = 127;
 
 int number_in(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  check<ConfigError>(error == std::errc() && rest == end,
+  const std::optional<int> number = parse_number(text);
+  check<ConfigError>(number.has_value(),
                      "exec-stage: a number is expected, got {}; only the launcher calls this",
                      in_quotes(text));
-  return number;
+  return *number;
 }
 
 ExecStage parse(const std::vector<std::string>& arguments) {

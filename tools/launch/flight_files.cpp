@@ -14,7 +14,8 @@ namespace fsdptrain::tools {
 
 void write_ring(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
-  check<IoError>(::fstat(descriptor, &status) == 0, "launch: a flight ring cannot be read: {}",
+  const bool is_known = ::fstat(descriptor, &status) == 0;
+  check<IoError>(is_known, "launch: a flight ring cannot be read: {}",
                  std::generic_category().message(errno));
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), 0);

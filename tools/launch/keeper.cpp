@@ -1,7 +1,6 @@
 #include "tools/launch/keeper.h"
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <fcntl.h>
 #include <set>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse_number.h"
 #include "tools/exit_code.h"
 #include "tools/launch/spawn.h"
 
@@ -61,10 +61,8 @@ void Keeper::send(pid_t order) {
 }
 
 int run_keeper(const std::vector<std::string>& arguments) {
-  int orders = -1;
-  const std::string text = arguments.size() == 1 ? arguments[0] : "";
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), orders);
-  check<ConfigError>(error == std::errc() && orders > STDERR_FILENO,
+  const int orders = arguments.size() == 1 ? parse_number(arguments[0]).value_or(-1) : -1;
+  check<ConfigError>(orders > STDERR_FILENO,
                      "keeper: one descriptor is expected; only the launcher calls this");
   sigset_t all;
   sigfillset(&all);

@@ -1,24 +1,15 @@
 #include "tools/launch/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <system_error>
 
+#include "comm/shm/segment.h"
 #include "runtime/base/error.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-// Ranks in one memory segment are at most as many.
-constexpr int kMaxRanksPerHost = 256;
-
-std::optional<int> number_in(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -40,11 +31,24 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 int streams_in(std::string_view option, std::string_view whole, std::string_view text) {
-  const std::optional<int> value = number_in(text);
+  const std::optional<int> value = parse_number(text);
   if (!value || *value > 3) {
     refuse_streams(option, whole);
   }
   return *value;
+}
+
+// Their numbers may have gaps: one of them has failed, or a container has some.
+int num_gpus_in(const std::filesystem::path& devices) {
+  constexpr std::string_view kPrefix = "nvidia";
+  int num_there = 0;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry(devices, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().native();
+    num_there += name.starts_with(kPrefix) && parse_number(name.substr(kPrefix.size())) ? 1 : 0;
+  }
+  return num_there;
 }
 
 Destination destination_of(const LaunchOptions& options, bool tee, bool redirect) {
@@ -65,7 +69,7 @@ StreamChoice StreamChoice::parse(std::string_view option, std::string_view text)
   }
   for (const std::string_view part : split(text, ',')) {
     const std::size_t colon = part.find(':');
-    const std::optional<int> rank = number_in(part.substr(0, colon));
+    const std::optional<int> rank = parse_number(part.substr(0, colon));
     if (!rank || colon == std::string_view::npos || choice.of_rank_.contains(*rank)) {
       refuse_streams(option, text);
     }
@@ -112,42 +116,37 @@ int parse_num_ranks(std::string_view text, int num_gpus, int num_processors) {
                                     : text == "cpu"                  ? num_processors
                                     : text == "auto" && num_gpus > 0 ? num_gpus
                                     : text == "auto"                 ? num_processors
-                                                                     : number_in(text);
+                                                                     : parse_number(text);
   check<ConfigError>(
-      number && *number >= 1 && *number <= kMaxRanksPerHost,
-      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption, kMaxRanksPerHost,
-      text,
+      number && *number >= 1 && *number <= comm::kMaxRanksPerHost,
+      "{}: must be a number from 1 to {}, auto, gpu or cpu, got {}{}", kOption,
+      comm::kMaxRanksPerHost, text,
       number && std::to_string(*number) != text ? fmt::format(", which is {} here", *number) : "");
   return *number;
 }
 
 int num_visible_gpus(const std::filesystem::path& devices, const char* visible) {
-  int num_there = 0;
-  std::error_code ignored;
-  while (num_there < kMaxRanksPerHost &&
-         std::filesystem::exists(devices / fmt::format("nvidia{}", num_there), ignored)) {
-    ++num_there;
-  }
+  const int num_there = num_gpus_in(devices);
   if (visible == nullptr) {
     return num_there;
   }
   // As CUDA reads it: devices by number or name, up to the first that is none.
   int num_visible = 0;
   for (const std::string_view name : split(visible, ',')) {
-    const std::optional<int> number = number_in(name);
+    const std::optional<int> number = parse_number(name);
     const bool is_named = name.starts_with("GPU-") || name.starts_with("MIG-");
     if (!is_named && (!number || *number >= num_there)) {
       break;
     }
     ++num_visible;
   }
-  return std::min(num_visible, std::max(num_there, 0));
+  return std::min(num_visible, num_there);
 }
 
 std::set<int> parse_ranks(std::string_view option, std::string_view text) {
   std::set<int> ranks;
   for (const std::string_view part : split(text, ',')) {
-    const std::optional<int> rank = number_in(part);
+    const std::optional<int> rank = parse_number(part);
     check<ConfigError>(rank.has_value(), "{}: must be ranks with commas, as in 0,3, got {}", option,
                        in_quotes(text));
     ranks.insert(*rank);

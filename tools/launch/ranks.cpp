@@ -26,10 +26,13 @@ namespace {
 constexpr int kReapMilliseconds = 1000;
 
 // Raises the limit where it may be raised. Ranks inherit it.
-void make_room_for_files(int num_ranks) {
+void make_room_for_files(int num_ranks, bool has_logs) {
+  // Its ring, its end, the pipe that says why it does not start, two pipes of output, its socket.
   constexpr int kOfRank = 6;
+  constexpr int kLogsOfRank = 2;
   constexpr int kOfLauncher = 64;
-  const auto needed = static_cast<rlim_t>(kOfRank * num_ranks + kOfLauncher);
+  const int each = kOfRank + (has_logs ? kLogsOfRank : 0);
+  const auto needed = static_cast<rlim_t>(each * num_ranks + kOfLauncher);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
     return;
@@ -38,15 +41,6 @@ void make_room_for_files(int num_ranks) {
   check<IoError>(limit.rlim_max >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0,
                  "launch: {} ranks need {} open files, and the limit is {}; raise it (ulimit -n)",
                  num_ranks, needed, before);
-}
-
-// Of each rank, and all together within what a process can map. No rank can have more than the
-// machine; pages cost memory when they are first written.
-std::uint64_t arena_bytes(int num_ranks) {
-  constexpr std::uint64_t kMostOfAll = std::uint64_t{1} << 45;
-  const std::uint64_t of_machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                                   static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(of_machine, kMostOfAll / static_cast<std::uint64_t>(num_ranks));
 }
 
 // For programs that open a port there. It is free now; nothing can keep it so.
@@ -73,9 +67,9 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
     : LaunchedRanks(options.launch.master_port > 0 ? options.launch.master_port : free_port(),
                     console) {
   const int num_ranks = options.launch.num_ranks;
-  make_room_for_files(num_ranks);
+  make_room_for_files(num_ranks, !options.folder.empty());
   const comm::store::Secret token = comm::store::Secret::random();
-  const Descriptor segment(comm::Segment::create({num_ranks, arena_bytes(num_ranks)}));
+  const Descriptor segment(comm::Segment::create({num_ranks, comm::arena_bytes(num_ranks)}));
   segment_ = std::make_unique<comm::Segment>(segment.number());
   std::vector<comm::store::SocketPair> pairs;
   std::vector<Descriptor> servers;
@@ -116,7 +110,8 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
   const bool has_cores = launch.binds_cores && launch.num_ranks > 1;
   const std::vector<int> cores =
       has_cores ? processors_of_rank(processors_, rank, launch.num_ranks) : std::vector<int>{};
-  const int num_threads = std::max(1, static_cast<int>(processors_.size()) / launch.num_ranks);
+  const int num_processors = std::max(1, static_cast<int>(processors_.size()));
+  const int num_threads = std::max(1, num_processors / launch.num_ranks);
 
   const Destinations destinations = destinations_of(launch, rank);
   const int columns = console_.terminal_columns();
@@ -129,9 +124,11 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
                 .role = launch.role,
                 .master_addr = launch.master_addr,
                 .master_port = master_port_,
-                .segment = segment,
-                .flight = started->ring.descriptor(),
-                .store = pair.rank.number()};
+                .spec = {.segment = segment,
+                         .flight = started->ring.descriptor(),
+                         .store = pair.rank.number(),
+                         .is_bound = !cores.empty(),
+                         .num_processors = num_processors}};
   if (!options.folder.empty()) {
     worker.error_file = options.folder / fmt::format("rank-{}.error.json", rank);
   }
@@ -154,12 +151,13 @@ void LaunchedRanks::start(const Options& options, int rank, int segment,
   };
   const Descriptor output = make_stream(StandardStream::Output, destinations.output, "out");
   const Descriptor error = make_stream(StandardStream::Error, destinations.error, "err");
-  started->process = spawn({.program = launch.program,
-                            .environment = worker_environment(own_environment(), worker),
-                            .inherited = {worker.segment, worker.flight, worker.store},
-                            .output = output.number(),
-                            .error = error.number(),
-                            .cores = cores});
+  started->process =
+      spawn({.program = launch.program,
+             .environment = worker_environment(own_environment(), worker),
+             .inherited = {worker.spec.segment, worker.spec.flight, worker.spec.store},
+             .output = output.number(),
+             .error = error.number(),
+             .cores = cores});
   keeper_.add(started->process.id);
   ranks_.push_back(std::move(started));
 }
@@ -172,14 +170,15 @@ std::optional<RankExit> LaunchedRanks::take_end(LaunchedRank& rank) {
   }
   rank.has_ended = true;
   rank.process.end.close();
-  using comm::store::Membership;
-  const Membership membership = store_->memberships()[static_cast<std::size_t>(rank.number)];
+  check_group(rank);
+  using comm::store::Attendance;
+  const Attendance attendance = store_->attendance()[static_cast<std::size_t>(rank.number)];
   const auto presence = segment_->training().rank(rank.number).presence.load();
   return RankExit{.rank = rank.number,
                   .value = info.si_status,
                   .is_signal = info.si_code != CLD_EXITED,
                   .has_joined = has_joined(rank.number),
-                  .is_lost = membership == Membership::Lost || membership == Membership::Here,
+                  .is_lost = attendance == Attendance::Lost || attendance == Attendance::Here,
                   .was_inside = presence == comm::RankPresence::Here};
 }
 
@@ -209,29 +208,35 @@ void LaunchedRanks::tell(const RankFailure& failure) {
 
 void LaunchedRanks::send(int rank, int signal) {
   const LaunchedRank& to = *ranks_[static_cast<std::size_t>(rank)];
-  if (!to.has_ended) {
-    ::kill(signal == SIGKILL ? -to.process.id : to.process.id, signal);
-    // It may not have its group yet.
-    ::kill(to.process.id, signal == SIGKILL ? SIGKILL : 0);
+  if (to.has_ended) {
+    return;
   }
+  if (signal == SIGKILL) {
+    ::kill(-to.process.id, SIGKILL);
+  }
+  // After SIGKILL to its group, only for one that has left it.
+  ::kill(to.process.id, signal);
 }
 
 bool LaunchedRanks::has_left_overs() {
   bool is_any_left = false;
   for (const auto& rank : ranks_) {
-    const pid_t group = rank->process.id;
-    if (!rank->has_ended || !rank->has_group) {
-      continue;
+    if (rank->has_ended && rank->has_group) {
+      check_group(*rank);
+      is_any_left = is_any_left || rank->has_group;
     }
-    while (::waitpid(-group, nullptr, WNOHANG) > 0) {
-    }
-    rank->has_group = ::kill(-group, 0) == 0;
-    if (!rank->has_group) {
-      keeper_.remove(group);
-    }
-    is_any_left = is_any_left || rank->has_group;
   }
   return is_any_left;
+}
+
+void LaunchedRanks::check_group(LaunchedRank& rank) {
+  const pid_t group = rank.process.id;
+  while (::waitpid(-group, nullptr, WNOHANG) > 0) {
+  }
+  rank.has_group = ::kill(-group, 0) == 0;
+  if (!rank.has_group) {
+    keeper_.remove(group);
+  }
 }
 
 void LaunchedRanks::send_left_overs(int signal) const {

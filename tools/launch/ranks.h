@@ -70,6 +70,10 @@ class LaunchedRanks {
  private:
   LaunchedRanks(int master_port, Console& console);
   void start(const Options& options, int rank, int segment, comm::store::SocketPair pair);
+  // Whether the group of a rank that has ended has members. Members that have ended hold its number
+  // until they are waited for, which happens here, just before it asks: later the number may be
+  // that of others, and a group that is gone is never asked for again.
+  void check_group(LaunchedRank& rank);
 
   Console& console_;
   Keeper keeper_;

@@ -1,5 +1,7 @@
 #include "tools/launch/report.h"
 
+#include <algorithm>
+#include <csignal>
 #include <fmt/format.h>
 #include <map>
 
@@ -40,6 +42,21 @@ std::string failure_report(const FailureFacts& facts) {
     }
   }
   return report + ends_of_others(facts) + facts.hang_report;
+}
+
+std::string signal_note(int signal, const Supervisor::Actions& actions,
+                        std::optional<comm::Nanoseconds> shutdown_timeout) {
+  if (shutdown_timeout) {
+    return fmt::format("stopped by signal {}; waiting {} for the ranks to end", signal,
+                       comm::to_string(*shutdown_timeout));
+  }
+  if (actions.signals.empty()) {
+    return fmt::format("signal {} while the job ends: nothing more is done", signal);
+  }
+  const bool kills =
+      std::ranges::any_of(actions.signals, [](const auto& sent) { return sent.second == SIGKILL; });
+  return fmt::format("signal {} while the job ends: {}", signal,
+                     kills ? "the ranks are killed" : "the ranks get it, too");
 }
 
 }  // namespace fsdptrain::tools

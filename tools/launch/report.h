@@ -24,4 +24,9 @@ struct FailureFacts {
 // others, then where all were.
 std::string failure_report(const FailureFacts& facts);
 
+// What a signal to the launcher did: `actions` are what the supervisor answered, `shutdown_timeout`
+// is how long the ranks have, where it stops the job; else the job was ending already.
+std::string signal_note(int signal, const Supervisor::Actions& actions,
+                        std::optional<comm::Nanoseconds> shutdown_timeout);
+
 }  // namespace fsdptrain::tools

@@ -16,8 +16,19 @@
 namespace fsdptrain::tools {
 namespace {
 
+// With what helps, if it is known.
 std::string reason_of(int error) {
-  return std::generic_category().message(error);
+  const std::string reason = std::generic_category().message(error);
+  switch (error) {
+    case EMFILE:
+      return reason + "; raise the limit of open files (ulimit -n)";
+    case ENFILE:
+      return reason + "; raise that of the whole machine (sysctl fs.file-max)";
+    case EAGAIN:
+      return reason + "; raise the limit of processes (ulimit -u), or start fewer ranks";
+    default:
+      return reason;
+  }
 }
 
 }  // namespace
@@ -58,18 +69,14 @@ pid_t SpawnActions::run(std::vector<std::string> arguments, const Environment& e
   pid_t id = 0;
   const int error =
       ::posix_spawn(&id, "/proc/self/exe", &files_, &attributes_, argv.data(), envp.data());
-  check<IoError>(error == 0,
-                 "launch: the system starts no more processes: {}; raise the limit (ulimit -u), or "
-                 "start fewer ranks",
-                 reason_of(error));
+  check<IoError>(error == 0, "launch: the system starts no more processes: {}", reason_of(error));
   return id;
 }
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
-  check<IoError>(::pipe2(ends.data(), O_CLOEXEC) == 0,
-                 "launch: the system gives no pipe: {}; raise the limit of open files (ulimit -n)",
-                 reason_of(errno));
+  const bool is_made = ::pipe2(ends.data(), O_CLOEXEC) == 0;
+  check<IoError>(is_made, "launch: the system gives no pipe: {}", reason_of(errno));
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
@@ -93,10 +100,7 @@ StartedProcess spawn(const SpawnRequest& request) {
     const int reason = errno;
     ::kill(started.id, SIGKILL);
     ::waitpid(started.id, nullptr, 0);
-    fail<IoError>(
-        "launch: a process cannot be watched: {}; raise the limit of open files (ulimit "
-        "-n)",
-        reason_of(reason));
+    fail<IoError>("launch: a process cannot be watched: {}", reason_of(reason));
   }
   return started;
 }

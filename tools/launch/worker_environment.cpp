@@ -1,6 +1,5 @@
 #include "tools/launch/worker_environment.h"
 
-#include <fmt/format.h>
 #include <string_view>
 #include <unistd.h>
 
@@ -46,9 +45,7 @@ Environment worker_environment(const Environment& base, const Worker& worker) {
   }
   environment.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.try_emplace("OMP_NUM_THREADS", std::to_string(worker.num_threads));
-  // The number in front is the version of the rest.
-  set("FSDPTRAIN_WORKER",
-      fmt::format("1 segment={} flight={} store={}", worker.segment, worker.flight, worker.store));
+  set(comm::kWorkerVariable, comm::to_text(worker.spec));
   environment.erase("FSDPTRAIN_TERMINAL");
   if (worker.terminal_columns) {
     set("FSDPTRAIN_TERMINAL", std::to_string(*worker.terminal_columns));

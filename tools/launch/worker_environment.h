@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "comm/init/worker_spec.h"
+
 // What a worker finds in its environment: torchrun's variables, and where it finds what the
 // launcher made for it.
 namespace fsdptrain::tools {
@@ -23,10 +25,7 @@ struct Worker {
   std::string role;
   std::string master_addr;
   int master_port = 0;
-  // Numbers of descriptors that it inherits.
-  int segment = -1;
-  int flight = -1;
-  int store = -1;
+  comm::WorkerSpec spec = {};
   // Where others write why a worker failed; with a log folder.
   std::optional<std::filesystem::path> error_file = std::nullopt;
   // Of the launcher's terminal, for the rank that may show progress there.

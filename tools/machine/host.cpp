@@ -27,11 +27,6 @@ std::string os_name() {
                              : "unknown";
 }
 
-std::string host_name() {
-  utsname name{};
-  return ::uname(&name) == 0 ? name.nodename : "unknown";
-}
-
 std::int64_t physical_memory_bytes() {
   const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES);
   return pages > 0 ? pages * ::sysconf(_SC_PAGESIZE) : 0;

@@ -10,7 +10,6 @@ namespace fsdptrain::tools {
 std::string machine_name();
 // "Linux 6.1.0 x86_64"
 std::string os_name();
-std::string host_name();
 // Of the machine, whatever part of it this process may use; 0 where the system does not say.
 std::int64_t physical_memory_bytes();
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/rank_context.h"
 #include "tools/build_info.h"
 #include "tools/library_versions.h"

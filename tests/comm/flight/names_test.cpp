@@ -6,6 +6,7 @@
 
 #include "comm/flight/reader.h"
 #include "comm/flight/ring.h"
+#include "comm/flight/table.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
@@ -56,25 +57,51 @@ TEST_SUITE("comm/flight_names") {
     CHECK(read(second).names.find(FlightTag{.root = 0, .group = 3}) == "h.1.mlp");
   }
 
-  TEST_CASE("names are cut, and what is none is refused with the name of the ring") {
+  TEST_CASE("names are cut") {
     FlightRing ring(FlightMemory::create({.rank = 0, .world_size = 1}, {.capacity = 1}));
     ring.name_group(0, 1, std::string(300, 'x'));
     CHECK(read(ring).names.find(FlightTag{.group = 1}) == std::string(255, 'x'));
+  }
+
+  TEST_CASE("damaged names cost no record: the ring is read without them, and says so") {
+    FlightRing ring(FlightMemory::create({.rank = 0, .world_size = 1}, {.capacity = 1}));
+    FlightRecord record;
+    record.sequence = 41;
+    ring.begin(record);
+    ring.name_group(0, 1, std::string(300, 'x'));
     const int descriptor = ring.memory().descriptor();
     constexpr off_t kNames = kHeaderBytes + kRecordBytes;
-    const auto expect = [&](const char* text) {
-      CHECK_THROWS_WITH_AS(read(ring), Contains(text), DataError);
+    const auto expect_damaged = [&] {
+      const FlightSnapshot damaged = read(ring);
+      CHECK(damaged.has_damaged_names);
+      CHECK(damaged.names.empty());
+      REQUIRE(damaged.records.size() == 1);
+      CHECK(damaged.records[0].sequence == 41);
+      CHECK(rank_line(damaged, {}).find("; its names are damaged)") != std::string::npos);
     };
+    CHECK_FALSE(read(ring).has_damaged_names);
     overwrite(descriptor, kNames + 20, '\x1b');
-    expect("ring: a name must be printable characters, got \"xxxxxxxxxx\\x1bxxx");
+    expect_damaged();
     overwrite(descriptor, kNames + 8, std::uint16_t{0});
-    expect("ring: a name must have 1 to 255 characters that are there");
+    expect_damaged();
     overwrite(descriptor, kNames + 8, std::uint16_t{256});
-    expect("1 to 255 characters that are there");
+    expect_damaged();
     overwrite(descriptor, 136, std::uint64_t{9});
-    expect("1 to 255 characters that are there");
+    expect_damaged();
+    // Who does not ask for names does not look at them.
+    CHECK_FALSE(read_newest_records(descriptor, "ring", 1).has_damaged_names);
+    // How many there are is of the header, which must be whole.
     overwrite(descriptor, 136, std::uint64_t{kDefaultFlightNames + 1});
-    expect("ring: the names must have at most 65536 bytes, got 65537");
+    CHECK_THROWS_WITH_AS(read(ring), Contains("ring: the names must have at most 65536 bytes, got"),
+                         DataError);
+  }
+
+  TEST_CASE("names are read where they are asked for, and have no room without end") {
+    FlightRing ring(FlightMemory::create({.rank = 0, .world_size = 1}, {.capacity = 1}));
+    ring.name_group(0, 1, "h.0");
+    const int descriptor = ring.memory().descriptor();
+    CHECK(read_newest_records(descriptor, "ring", 1).names.empty());
+    CHECK_FALSE(read_newest_records(descriptor, "ring", 1, FlightNames::Read).names.empty());
     CHECK_THROWS_WITH_AS(
         FlightMemory::create({.rank = 0, .world_size = 1}, {.names_capacity = kMaxFlightNames + 1}),
         Contains("names have room for at most 16777216 bytes"), ConfigError);

@@ -35,9 +35,10 @@ const Values kTorchrun{{"RANK", "2"},
                        {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_PORT", "29511"},
                        {"TORCHELASTIC_RUN_ID", "run 7"}};
-const Values kOwn = with(kTorchrun, {{"LOCAL_RANK", "2"},
-                                     {"LOCAL_WORLD_SIZE", "4"},
-                                     {"FSDPTRAIN_WORKER", "1 segment=5 flight=16 store=7"}});
+const Values kOwn =
+    with(kTorchrun, {{"LOCAL_RANK", "2"},
+                     {"LOCAL_WORLD_SIZE", "4"},
+                     {"FSDPTRAIN_WORKER", "1 segment=5 flight=16 store=7 bound=1 processors=12"}});
 const Values kSlurm{{"SLURM_JOB_ID", "81"},        {"SLURM_STEP_ID", "0"},
                     {"SLURM_PROCID", "3"},         {"SLURM_LOCALID", "3"},
                     {"SLURM_STEP_NUM_TASKS", "6"}, {"SLURM_NODEID", "0"},
@@ -120,9 +121,9 @@ TEST_SUITE("comm/environment") {
       CHECK(found.job_id == row.job);
       CHECK(found.port == row.port);
       CHECK(to_string(found) == row.text);
-      CHECK(found.descriptors.has_value() == (row.launcher == Launcher::Own));
+      CHECK(found.worker.has_value() == (row.launcher == Launcher::Own));
     }
-    CHECK(read(kOwn).descriptors == InheritedDescriptors{5, 16, 7});
+    CHECK(read(kOwn).worker == WorkerSpec{5, 16, 7, true, 12});
   }
 
   TEST_CASE("of several launchers the innermost counts") {
@@ -177,7 +178,7 @@ TEST_SUITE("comm/environment") {
                  "LOCAL_WORLD_SIZE is not set, but RANK, WORLD_SIZE, LOCAL_RANK are");
     expect_error(with(kByHand, {{"LOCAL_WORLD_SIZE", "4"}}), "LOCAL_RANK is not set, but");
     expect_error(
-        {{"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7"}},
+        {{"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7 bound=0 processors=1"}},
         "WORLD_SIZE is not set, but FSDPTRAIN_WORKER is: set all variables of fsdptrain launch");
     expect_error({{"SLURM_STEP_ID", "0"}}, "SLURM_PROCID is not set, but SLURM_STEP_ID is");
     expect_error({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}},
@@ -218,11 +219,17 @@ TEST_SUITE("comm/environment") {
   }
 
   TEST_CASE("what our launcher hands down is read whole or refused") {
-    for (const char* text :
-         {"2 segment=5 flight=6 store=7", "1", "1 ", "1 flight=6 segment=5 store=7",
-          "1 segment=5 flight=6", "1 segment=5 flight=6 store=", "1 segment=-5 flight=6 store=7",
-          "1 segment=5 flight=6 store=7 more=1", "1 segment=5  flight=6 store=7",
-          "1 segment=5 flight=99999999999 store=7", "garbage \x07"}) {
+    const std::string whole = "1 segment=5 flight=6 store=7 bound=0 processors=2";
+    CHECK(to_text(parse_worker_spec(whole)) == whole);
+    for (const std::string& text :
+         {"2" + whole.substr(1), std::string("1"), std::string("1 "), std::string("garbage \x07"),
+          whole.substr(0, whole.size() - 1), whole.substr(0, whole.rfind(' ')), whole + " more=1",
+          std::string("1 flight=6 segment=5 store=7 bound=0 processors=2"),
+          std::string("1 segment=5  flight=6 store=7 bound=0 processors=2"),
+          std::string("1 segment=-5 flight=6 store=7 bound=0 processors=2"),
+          std::string("1 segment=5 flight=99999999999 store=7 bound=0 processors=2"),
+          std::string("1 segment=5 flight=6 store=7 bound=2 processors=2"),
+          std::string("1 segment=5 flight=6 store=7 bound=0 processors=0")}) {
       CAPTURE(text);
       expect_error(with(kOwn, {{"FSDPTRAIN_WORKER", text}}), "FSDPTRAIN_WORKER: ");
     }

@@ -246,7 +246,7 @@ TEST_SUITE("comm/job") {
                     {"LOCAL_RANK", std::to_string(rank % 2)},
                     {"LOCAL_WORLD_SIZE", "2"},
                     {"TORCHELASTIC_RUN_ID", "job 7"},
-                    {"FSDPTRAIN_WORKER", "1 segment=40 flight=41 store=42"}};
+                    {"FSDPTRAIN_WORKER", "1 segment=40 flight=41 store=42 bound=0 processors=2"}};
     };
     const auto inherited = [&](std::size_t rank) {
       return std::map<int, int>{
@@ -270,7 +270,7 @@ TEST_SUITE("comm/job") {
       CHECK(end.errors.empty());
     }
     CHECK_FALSE(server.failure());
-    CHECK(server.memberships() == std::vector{store::Membership::Left, store::Membership::Left});
+    CHECK(server.attendance() == std::vector{store::Attendance::Left, store::Attendance::Left});
     // What they did is in the rings that the launcher holds.
     CHECK(read_flight_ring(rings[1].descriptor(), "ring").records.size() >= 4);
   }

@@ -225,6 +225,30 @@ TEST_SUITE("comm/nccl/failures") {
     ranks.expect_clean();
   }
 
+  TEST_CASE("a record has a deadline where the host waits, and none while the device works alone") {
+    FakeRanks ranks(2, 3);
+    std::vector<FlightSnapshot> rings(2);
+    ranks.run([&](World& world) {
+      Work work = world.group().issue(all_reduce(ones(world, 8)));
+      // The host may compute for long from here on, also behind the end of the operation.
+      rings[static_cast<std::size_t>(world.rank())] =
+          read_flight_ring(world.flight_ring().memory().descriptor(), "ring");
+      work.wait();
+      const auto pair = world.new_group({1, 0}, "pair");
+      world.finish();
+      const FlightSnapshot ring =
+          read_flight_ring(world.flight_ring().memory().descriptor(), "ring");
+      const auto made = std::ranges::find(ring.records, static_cast<std::uint8_t>(Op::CreateGroup),
+                                          &FlightRecord::op);
+      CHECK((made != ring.records.end() && made->deadline != kNoDeadline));
+    });
+    for (const FlightSnapshot& ring : rings) {
+      CHECK(ring.records.back().state == FlightState::Started);
+      CHECK(ring.records.back().deadline == kNoDeadline);
+    }
+    ranks.expect_clean();
+  }
+
   TEST_CASE(
       "what fails aborts both communicators at once: one would wait for the other's kernels") {
     in_all_orders([](std::uint64_t seed) {

@@ -52,6 +52,18 @@ TEST_SUITE("comm/shm/segment") {
     ::close(other);
   }
 
+  TEST_CASE("arenas are as large as the machine, but all together can be mapped and made") {
+    constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+    CHECK(arena_bytes(4, 64 * kGiB) == 64 * kGiB);
+    CHECK(arena_bytes(kMaxRanksPerHost, 4096 * kGiB) * kMaxRanksPerHost == 32768 * kGiB);
+    for (const int num_ranks : {1, kMaxRanksPerHost}) {
+      const int descriptor = Segment::create({num_ranks, arena_bytes(num_ranks, (1 << 20) * kGiB)});
+      CHECK(Segment(descriptor).shape().num_ranks == num_ranks);
+      ::close(descriptor);
+    }
+    CHECK(arena_bytes(1) > 0);
+  }
+
   TEST_CASE("a rank outside of the host is refused") {
     const int descriptor = Segment::create({.num_ranks = 2});
     const auto segment = std::make_shared<const Segment>(descriptor);

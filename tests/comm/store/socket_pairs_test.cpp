@@ -60,7 +60,7 @@ TEST_SUITE("comm/store/socket_pairs") {
     CHECK(one->get("k", kLong) == "from 0");
     zero->close(kLong);
     one->close(kLong);
-    CHECK(job.server->memberships() == std::vector{Membership::Left, Membership::Left});
+    CHECK(job.server->attendance() == std::vector{Attendance::Left, Attendance::Left});
   }
 
   TEST_CASE("who never joined, is there, said goodbye or did not is known") {
@@ -69,8 +69,8 @@ TEST_SUITE("comm/store/socket_pairs") {
     job.join(2)->close(kLong);
     job.join(3);
     job.ranks[0].close();
-    CHECK(job.server->memberships() ==
-          std::vector{Membership::Never, Membership::Here, Membership::Left, Membership::Lost});
+    CHECK(job.server->attendance() ==
+          std::vector{Attendance::Never, Attendance::Here, Attendance::Left, Attendance::Lost});
     // The launcher reports ends.
     CHECK(job.server->failure() == std::nullopt);
     job.server->report_failure(3, "it was ended by signal 9");
@@ -82,10 +82,10 @@ TEST_SUITE("comm/store/socket_pairs") {
     for (int round = 0; round < 50; ++round) {
       Launched job(1);
       job.join(0)->close(kLong);
-      CHECK(job.server->memberships() == std::vector{Membership::Left});
+      CHECK(job.server->attendance() == std::vector{Attendance::Left});
       Launched other(1);
       other.join(0);
-      CHECK(other.server->memberships() == std::vector{Membership::Lost});
+      CHECK(other.server->attendance() == std::vector{Attendance::Lost});
     }
   }
 

@@ -149,6 +149,13 @@ TEST_SUITE("tools/launch/options") {
     CHECK(num_visible_gpus(folder / ".", "1,-1,0") == 1);
     CHECK(num_visible_gpus(folder / ".", "7") == 0);
     CHECK(num_visible_gpus(folder / ".", "GPU-8932f937") == 1);
+    // One that has failed leaves a gap; others are no GPUs.
+    for (const char* name : {"nvidia3", "nvidia-uvm", "nvidia", "nvidia4x"}) {
+      std::ofstream(folder / name);
+    }
+    CHECK(num_visible_gpus(folder / ".", nullptr) == 3);
+    CHECK(num_visible_gpus(folder / ".", "2,0,1") == 3);
+    CHECK(num_visible_gpus(folder / "nowhere", nullptr) == 0);
   }
 
   TEST_CASE("ranks have equal runs of processors, or all where there are too few") {

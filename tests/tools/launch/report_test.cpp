@@ -88,6 +88,17 @@ TEST_SUITE("tools/launch/report") {
     CHECK(has({EINVAL, false}, "./prog", "a process for \"./prog\" cannot be prepared"));
   }
 
+  TEST_CASE("what a signal did, in words") {
+    const auto sent = [](int signal) { return Supervisor::Actions{.signals = {{0, signal}}}; };
+    CHECK(signal_note(2, sent(2), 30s) == "stopped by signal 2; waiting 30 s for the ranks to end");
+    CHECK(signal_note(2, sent(SIGKILL), std::nullopt) ==
+          "signal 2 while the job ends: the ranks are killed");
+    CHECK(signal_note(15, sent(15), std::nullopt) ==
+          "signal 15 while the job ends: the ranks get it, too");
+    CHECK(signal_note(15, {}, std::nullopt) ==
+          "signal 15 while the job ends: nothing more is done");
+  }
+
   TEST_CASE("how a rank ended, in words") {
     CHECK(describe({.value = 3}) == "ended with exit code 3");
     CHECK(describe({.value = SIGSEGV, .is_signal = true}) == "was ended by signal 11 (SIGSEGV)");

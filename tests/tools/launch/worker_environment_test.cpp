@@ -6,16 +6,15 @@ namespace fsdptrain::tools {
 namespace {
 
 const Worker& worker() {
-  static const Worker worker{.rank = 2,
-                             .num_ranks = 4,
-                             .num_threads = 3,
-                             .job_id = "job-7",
-                             .role = "default",
-                             .master_addr = "127.0.0.1",
-                             .master_port = 29511,
-                             .segment = 5,
-                             .flight = 6,
-                             .store = 7};
+  static const Worker worker{
+      .rank = 2,
+      .num_ranks = 4,
+      .num_threads = 3,
+      .job_id = "job-7",
+      .role = "default",
+      .master_addr = "127.0.0.1",
+      .master_port = 29511,
+      .spec = {.segment = 5, .flight = 6, .store = 7, .is_bound = true, .num_processors = 12}};
   return worker;
 }
 
@@ -23,24 +22,25 @@ const Worker& worker() {
 
 TEST_SUITE("tools/launch/worker_environment") {
   TEST_CASE("a worker has all variables that torchrun gives") {
-    const Environment expected{{"RANK", "2"},
-                               {"LOCAL_RANK", "2"},
-                               {"WORLD_SIZE", "4"},
-                               {"LOCAL_WORLD_SIZE", "4"},
-                               {"GROUP_RANK", "0"},
-                               {"GROUP_WORLD_SIZE", "1"},
-                               {"ROLE_RANK", "2"},
-                               {"ROLE_NAME", "default"},
-                               {"ROLE_WORLD_SIZE", "4"},
-                               {"MASTER_ADDR", "127.0.0.1"},
-                               {"MASTER_PORT", "29511"},
-                               {"TORCHELASTIC_RUN_ID", "job-7"},
-                               {"TORCHELASTIC_RESTART_COUNT", "0"},
-                               {"TORCHELASTIC_MAX_RESTARTS", "0"},
-                               {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-                               {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-                               {"OMP_NUM_THREADS", "3"},
-                               {"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7"}};
+    const Environment expected{
+        {"RANK", "2"},
+        {"LOCAL_RANK", "2"},
+        {"WORLD_SIZE", "4"},
+        {"LOCAL_WORLD_SIZE", "4"},
+        {"GROUP_RANK", "0"},
+        {"GROUP_WORLD_SIZE", "1"},
+        {"ROLE_RANK", "2"},
+        {"ROLE_NAME", "default"},
+        {"ROLE_WORLD_SIZE", "4"},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", "29511"},
+        {"TORCHELASTIC_RUN_ID", "job-7"},
+        {"TORCHELASTIC_RESTART_COUNT", "0"},
+        {"TORCHELASTIC_MAX_RESTARTS", "0"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"OMP_NUM_THREADS", "3"},
+        {"FSDPTRAIN_WORKER", "1 segment=5 flight=6 store=7 bound=1 processors=12"}};
     CHECK(worker_environment({}, worker()) == expected);
   }
 
@@ -57,7 +57,7 @@ TEST_SUITE("tools/launch/worker_environment") {
     CHECK(made.at("OMP_NUM_THREADS") == "9");
     CHECK(made.at("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
     CHECK(made.at("RANK") == "2");
-    CHECK(made.at("FSDPTRAIN_WORKER") == "1 segment=5 flight=6 store=7");
+    CHECK(made.at("FSDPTRAIN_WORKER") == "1 segment=5 flight=6 store=7 bound=1 processors=12");
     CHECK_FALSE(made.contains("FSDPTRAIN_TERMINAL"));
     CHECK_FALSE(made.contains("TORCHELASTIC_ERROR_FILE"));
   }

@@ -1,0 +1,286 @@
+#include "tools/launch/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/quoted.h"
+#include "tools/exit_code.h"
+#include "tools/launch/exec_stage.h"
+#include "tools/launch/report.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+using namespace std::chrono_literals;
+using comm::Nanoseconds;
+
+// Between two looks at the rings.
+constexpr Nanoseconds kBetweenLooks = 1s;
+// For what ranks started and left behind.
+constexpr Nanoseconds kLeftOverGrace = 5s;
+constexpr Nanoseconds kBetweenLeftOvers = 20ms;
+
+// Tells jobs of one host apart, and is the name of a folder.
+std::string new_job_id() {
+  return fmt::format("{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), ::getpid());
+}
+
+std::filesystem::path make_folder(const LaunchOptions& options, const std::string& job_id) {
+  if (!options.log_dir) {
+    return {};
+  }
+  // Of a worker, wherever it goes.
+  const std::filesystem::path folder = std::filesystem::absolute(*options.log_dir) / job_id;
+  make_folders(folder);
+  return folder;
+}
+
+Supervisor::Options supervisor_options(const LaunchOptions& options) {
+  return {.num_ranks = options.num_ranks,
+          .shutdown_timeout = options.shutdown_timeout,
+          .propagate_exit_code = options.propagate_exit_code};
+}
+
+}  // namespace
+
+Job::Job(const LaunchOptions& options, const SignalIntake& signals, Console& console)
+    : options_(options),
+      signals_(signals),
+      next_look_(clock_.now() + kBetweenLooks),
+      console_(console),
+      job_id_(new_job_id()),
+      folder_(make_folder(options, job_id_)),
+      ranks_({.launch = options, .job_id = job_id_, .folder = folder_}, console_),
+      supervisor_(supervisor_options(options), clock_),
+      report_({.ranks = ranks_,
+               .supervisor = supervisor_,
+               .console = console_,
+               .folder = folder_,
+               .clock = clock_}) {}
+
+int Job::run() {
+  while (!supervisor_.is_finished()) {
+    wait(next_wake());
+    turn();
+  }
+  end_left_overs();
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_.rank(rank).output->finish();
+    ranks_.rank(rank).error->finish();
+  }
+  console_.progress("");
+  return conclude();
+}
+
+void Job::turn() {
+  for (const int signal : signals_.take()) {
+    take_signal(signal);
+  }
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    take_start(ranks_.rank(rank));
+    take_output(ranks_.rank(rank));
+  }
+  take_ends();
+  if (clock_.now() >= next_look_) {
+    look();
+    next_look_ = clock_.now() + kBetweenLooks;
+  }
+  apply(supervisor_.tick());
+  console_.flush();
+  say_losses();
+}
+
+Nanoseconds Job::next_wake() const {
+  const Nanoseconds wake = std::min(next_look_, supervisor_.deadline().value_or(next_look_));
+  return std::max(wake - clock_.now(), Nanoseconds{0});
+}
+
+void Job::wait(Nanoseconds timeout) {
+  std::vector<pollfd> entries{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
+  const auto add = [&entries](int descriptor, int events) {
+    if (descriptor >= 0) {
+      entries.push_back({.fd = descriptor, .events = static_cast<short>(events), .revents = 0});
+    }
+  };
+  for (const StandardStream stream : {StandardStream::Output, StandardStream::Error}) {
+    if (console_.sink(stream).has_pending()) {
+      add(console_.sink(stream).descriptor(), POLLOUT);
+    }
+  }
+  for (int i = 0; i < ranks_.size(); ++i) {
+    LaunchedRank& rank = ranks_.rank(i);
+    add(rank.process.end.number(), POLLIN);
+    add(rank.process.failure.number(), POLLIN);
+    for (RankStream* stream : {&*rank.output, &*rank.error}) {
+      add(stream->must_wait() ? -1 : stream->descriptor(), POLLIN);
+    }
+  }
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+  ::poll(entries.data(), entries.size(), static_cast<int>(limit));
+}
+
+void Job::take_signal(int signal) {
+  if (signal == SIGUSR2) {
+    say_where_all_are();
+  } else if (signal == SIGUSR1) {
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_.send(rank, signal);
+    }
+  } else {
+    const bool is_first = supervisor_.stop_signal() == 0;
+    const Supervisor::Actions actions = supervisor_.signalled(signal);
+    const bool stops = is_first && supervisor_.stop_signal() != 0;
+    console_.note(signal_note(signal, actions,
+                              stops ? std::optional(options_.shutdown_timeout) : std::nullopt));
+    apply(actions);
+  }
+}
+
+void Job::say_where_all_are() {
+  const std::string text = report_.where_all_are();
+  if (text.empty()) {
+    console_.note("no rank has joined the job, so where they are is not known");
+  } else {
+    console_.text(text);
+  }
+}
+
+void Job::take_start(LaunchedRank& rank) {
+  pollfd entry{.fd = rank.process.failure.number(), .events = POLLIN, .revents = 0};
+  if (!rank.process.failure.is_open() || ::poll(&entry, 1, 0) <= 0) {
+    return;
+  }
+  ExecFailure failure;
+  if (::read(rank.process.failure.number(), &failure, sizeof failure) == sizeof failure) {
+    const std::string text = explain(failure, options_.program.front());
+    if (refusal_.empty()) {
+      refusal_ = text;
+    }
+    apply(supervisor_.not_started(rank.number, text));
+  }
+  rank.process.failure.close();
+}
+
+void Job::take_output(LaunchedRank& rank) {
+  for (RankStream* stream : {&*rank.output, &*rank.error}) {
+    if (stream->is_open() && !stream->must_wait()) {
+      stream->read_some();
+    }
+  }
+}
+
+void Job::take_ends() {
+  std::vector<RankExit> ends;
+  for (int i = 0; i < ranks_.size(); ++i) {
+    LaunchedRank& rank = ranks_.rank(i);
+    pollfd entry{.fd = rank.process.end.number(), .events = POLLIN, .revents = 0};
+    if (!rank.process.end.is_open() || ::poll(&entry, 1, 0) <= 0) {
+      continue;
+    }
+    if (const std::optional<RankExit> end = ranks_.take_end(rank)) {
+      ends.push_back(*end);
+      // What it printed last.
+      take_output(rank);
+    }
+  }
+  if (!ends.empty()) {
+    apply(supervisor_.exited(ends, ranks_.reported()));
+  }
+}
+
+void Job::look() {
+  // Groups that have become empty since.
+  ranks_.has_left_overs();
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (!supervisor_.is_running(rank)) {
+      continue;
+    }
+    if (ranks_.has_joined(rank)) {
+      apply(supervisor_.joined(rank));
+    }
+    if (const auto overdue = report_.find_overdue(rank)) {
+      apply(supervisor_.overdue(rank, *overdue));
+    }
+  }
+}
+
+void Job::apply(const Supervisor::Actions& actions) {
+  if (actions.tell) {
+    ranks_.tell(*actions.tell);
+  }
+  // Before the ranks end of it.
+  const bool is_new = report_.note_failure();
+  for (const auto& [rank, signal] : actions.signals) {
+    ranks_.send(rank, signal);
+  }
+  if (is_new && !supervisor_.has_not_started()) {
+    const RankFailure& failure = *supervisor_.failure();
+    console_.note(
+        fmt::format("rank {} {}; the others are told, and end", failure.rank, failure.text));
+  }
+}
+
+void Job::end_left_overs() {
+  if (!ranks_.has_left_overs()) {
+    return;
+  }
+  const bool is_stopped = supervisor_.stop_signal() != 0;
+  ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM);
+  const Nanoseconds end = clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
+  bool is_over = false;
+  while (!is_over && clock_.now() < end && ranks_.has_left_overs()) {
+    pass_output(kBetweenLeftOvers);
+    const std::vector<int> signals = signals_.take();
+    is_over = std::ranges::find(signals, SIGINT) != signals.end();
+  }
+  ranks_.send_left_overs(SIGKILL);
+  // They end at once; the system gives them to this process.
+  const Nanoseconds patience = clock_.now() + 1s;
+  while (ranks_.has_left_overs() && clock_.now() < patience) {
+    pass_output(kBetweenLeftOvers);
+  }
+}
+
+void Job::pass_output(Nanoseconds timeout) {
+  wait(timeout);
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    take_output(ranks_.rank(rank));
+  }
+  console_.flush();
+}
+
+void Job::say_losses() {
+  has_lost_ = console_.has_lost_output() || has_lost_;
+  for (int i = 0; i < ranks_.size() && !has_lost_log_; ++i) {
+    LaunchedRank& rank = ranks_.rank(i);
+    for (const RankStream* stream : {&*rank.output, &*rank.error}) {
+      if (!has_lost_log_ && !stream->file_error().empty()) {
+        has_lost_log_ = true;
+        console_.note(
+            fmt::format("{}; the job goes on, and its exit code will be 1", stream->file_error()));
+      }
+    }
+  }
+}
+
+int Job::conclude() {
+  report_.conclude();
+  if (!folder_.empty()) {
+    console_.note(fmt::format("logs are in {}", printable(folder_.native())));
+  }
+  console_.flush();
+  say_losses();
+  const int code = supervisor_.exit_code();
+  const bool is_done = code == static_cast<int>(ExitCode::Done);
+  return is_done && (has_lost_ || has_lost_log_) ? static_cast<int>(ExitCode::Failed) : code;
+}
+
+}  // namespace fsdptrain::tools
