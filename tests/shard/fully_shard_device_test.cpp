@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/rank_context.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
@@ -36,12 +37,17 @@ Chunks train(comm::World& world, const Schedule& schedule) {
   }
   shard::ShardedModel& model = sharded.model;
   optim::AdamW optimizer(model.chunks(), {});
+  const MemoryCounters& counters = current_context().allocator(world.group().device()).counters();
+  std::int64_t raw_allocations = 0;
   const auto micro_batch = [&](int number) {
     const Tensor x =
         random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(world.rank() + 100 * number),
                       1.0, DType::Float32);
     const Tensor y = sharded.chain(to_device(x, world.group().device()));
     autograd::backward(ops::sum(ops::multiply(y, y)));
+    // Neither of the device nor of NCCL; buffers of gradients without sync are not of the pool.
+    CHECK((number == 0 || !schedule.sync_each || counters.raw_allocations == raw_allocations));
+    raw_allocations = counters.raw_allocations;
   };
   for (int step = 0; step < 3; ++step) {
     model.zero_grad();

@@ -103,7 +103,7 @@ std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
 }  // namespace
 
 TEST_SUITE("shard/slot_pool") {
-  TEST_CASE("from the second step on every use has its place, and nothing is allocated") {
+  TEST_CASE("every use has its place in all steps, and from the second on nothing is allocated") {
     on_one_rank([](World& world) {
       SlotPool pool(world.group());
       const std::vector<SlotEvent> events = StepEvents({.num_blocks = 5,
@@ -111,10 +111,11 @@ TEST_SUITE("shard/slot_pool") {
                                                         .parameter_nbytes = 4000,
                                                         .gradient_nbytes = 80000})
                                                 .events();
-      run_step(pool, events);
+      const Addresses first = run_step(pool, events);
       const std::int64_t raw_allocations = counters().raw_allocations;
       REQUIRE(pool.plan() == plan_slots(events));
       const Addresses second = run_step(pool, events);
+      CHECK(second == first);
       CHECK(run_step(pool, events) == second);
       CHECK(pool.num_unplanned() == 0);
       // The blocks of the first step serve as slots.
@@ -160,6 +161,46 @@ TEST_SUITE("shard/slot_pool") {
       pool.end_step();
       CHECK(pool.acquire(kUse, 100, DType::Float32).view().data == planned.view().data);
       pool.release(kUse);
+    });
+  }
+
+  TEST_CASE("what is given back beside the plan serves again, until the step is over") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      pool.acquire(kUse, 100, DType::Float32);
+      pool.release(kUse);
+      pool.end_step();
+      const auto held = [] { return counters().live_of(MemoryCategory::Communication); };
+      const std::int64_t planned = held();
+      Addresses addresses;
+      for (int i = 0; i < 3; ++i) {
+        addresses.push_back(pool.acquire(other, 100, DType::Float32).view().data);
+        pool.release(other);
+      }
+      CHECK(addresses == Addresses(3, addresses.front()));
+      CHECK(held() == 2 * planned);
+      pool.end_step();
+      CHECK(held() == planned);
+    });
+  }
+
+  TEST_CASE("a step that is not typical keeps its bytes for the next one") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      pool.acquire(kUse, 100, DType::Float32);
+      const void* const first = pool.acquire(other, 100, DType::Float32).view().data;
+      pool.release(kUse);
+      pool.release(other);
+      pool.end_step(false);
+      CHECK_FALSE(pool.plan().has_value());
+      // The one of `kUse`, the lowest number: the plan has no place for more.
+      CHECK(pool.acquire(other, 100, DType::Float32).view().data != first);
+      pool.release(other);
+      pool.end_step();
+      CHECK(counters().live_of(MemoryCategory::Communication) ==
+            static_cast<std::int64_t>(size_class(400)));
     });
   }
 
