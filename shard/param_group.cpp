@@ -134,6 +134,28 @@ void ParamGroup::mark_active_segments() {
   }
 }
 
+void ParamGroup::append_used(std::vector<double>& used) const {
+  for (const FlatBuffer& buffer : buffers_) {
+    for (const FlatBuffer::Member& member : buffer.members()) {
+      if (buffer.trainable()) {
+        used.push_back(member.has_gradient ? 1 : 0);
+      }
+    }
+  }
+}
+
+std::span<const double> ParamGroup::note_used(std::span<const double> used) {
+  for (FlatBuffer& buffer : buffers_) {
+    for (std::size_t i = 0; buffer.trainable() && i < buffer.members().size(); ++i) {
+      if (used.front() > 0) {
+        buffer.note_gradient_elsewhere(i);
+      }
+      used = used.subspan(1);
+    }
+  }
+  return used;
+}
+
 void ParamGroup::set_gradient_divide_factor(std::optional<double> factor) {
   for (const FlatBuffer& buffer : buffers_) {
     for (const FlatBuffer::Member& member : buffer.members()) {

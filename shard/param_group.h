@@ -78,10 +78,17 @@ class ParamGroup final : public autograd::ParameterOwner {
   std::vector<nn::FlatChunk>& chunks() { return chunks_; }
   // Forgets all gradients, those whose backward failed or is still to come among them.
   void zero_grad();
-  // Tells every chunk's segments which parameters have a gradient since zero_grad().
+  // Tells every chunk's segments which parameters have a gradient since zero_grad(): on this rank,
+  // and where note_used() said so.
   void mark_active_segments();
+  // For each parameter that is trained 1 if it has a gradient on this rank, else 0; all ranks have
+  // the same order.
+  void append_used(std::vector<double>& used) const;
+  // The same of all ranks: those above 0 have a gradient. What is behind them is returned.
+  std::span<const double> note_used(std::span<const double> used);
   // After a forward or backward that failed: forgets what it left, so that a step can begin. All
-  // gradients are forgotten.
+  // gradients are forgotten. If the world has failed it throws that error half-way; then the group
+  // is to be destroyed, which gives back all that it holds.
   void reset_iter_state();
 
   // Whether parameters have their bytes.

@@ -55,7 +55,6 @@ Chunks train(comm::World& world, const Schedule& schedule) {
     micro_batch(2 * step);
     model.units().back()->set_requires_gradient_sync(true);
     micro_batch(2 * step + 1);
-    model.mark_active_segments();
     optimizer.step(model.chunks(), 0.01, model.clip_grad_norm(0.5).scale);
     model.bump_epoch();
   }
