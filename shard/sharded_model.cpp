@@ -1,10 +1,11 @@
+#include "shard/sharded_model.h"
+
 #include <algorithm>
 #include <fmt/ranges.h>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/tensor/transfer.h"
-#include "shard/fully_shard.h"
 
 // What units do together.
 namespace fsdptrain::shard {
@@ -15,7 +16,7 @@ ShardedModel::ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const O
       options_(options),
       parameters_(nn::with_rules(model.parameters(), options.rules)),
       pool_(ranks),
-      context_(&pool_, {.prefetch = options.prefetch}) {}
+      context_(pool_, {.prefetch = options.prefetch}) {}
 
 ShardedModel::~ShardedModel() {
   // The whole before its parts, as hooks were added the other way round.

@@ -28,8 +28,8 @@ using Chunks = std::vector<std::vector<double>>;
 
 // What a rank's chunks are after three steps, of two micro-batches each.
 Chunks train(comm::World& world, const shard::MixedPrecisionPolicy& policy) {
-  shard::SlotPool pool(world.group());
-  Sharded<Net, DeviceNetLoss> sharded(world, {.policy = policy, .seed = 5, .pool = &pool});
+  Sharded<Net, DeviceNetLoss> sharded(world, {.policy = policy, .seed = 5});
+  shard::SlotPool& pool = sharded.lone.pool;
   optim::AdamW optimizer(sharded.group.chunks(), {});
   const MemoryCounters& counters = current_context().allocator(world.group().device()).counters();
   std::int64_t raw_allocations = 0;

@@ -62,8 +62,8 @@ void on_one_rank(const std::function<void(World&)>& body) {
   comm::run_ranks({.num_ranks = 1}, body);
 }
 
-// Chunks after three steps of two nets in a row, with a pool or without.
-std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
+// Three steps of two nets in a row.
+void train(World& world, testing::GroupContext& of) {
   testing::Net first;
   nn::Linear second({.in = 3, .out = 5});
   std::vector<std::unique_ptr<ParamGroup>> groups;
@@ -71,9 +71,9 @@ std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
   for (nn::Module* const module :
        {static_cast<nn::Module*>(&first), static_cast<nn::Module*>(&second)}) {
     groups.push_back(std::make_unique<ParamGroup>(
-        *module, world.group(),
-        ParamGroup::Options{
-            .seed = 5, .tag = {.group = static_cast<std::uint32_t>(groups.size())}, .pool = pool}));
+        testing::members_of(*module), world.group(), of.pool, of.context,
+        ParamGroup::Options{.seed = 5,
+                            .tag = {.group = static_cast<std::uint32_t>(groups.size())}}));
     optimizers.push_back(
         std::make_unique<optim::AdamW>(groups.back()->chunks(), optim::AdamW::Options{}));
   }
@@ -87,17 +87,10 @@ std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
       groups[i]->bump_epoch();
       groups[i]->zero_grad();
     }
-    if (pool != nullptr) {
-      pool->end_step();
-    }
+    of.pool.end_step();
     CHECK((step < 2 || counters().raw_allocations == raw_allocations));
     raw_allocations = counters().raw_allocations;
   }
-  std::vector<std::vector<double>> chunks;
-  for (const auto& group : groups) {
-    chunks.push_back(group->chunks().at(0).parameters.to_vector());
-  }
-  return chunks;
 }
 
 }  // namespace
@@ -263,11 +256,11 @@ TEST_SUITE("shard/slot_pool") {
     });
   }
 
-  TEST_CASE("groups that share a pool train as groups without one, and allocate no more") {
+  TEST_CASE("groups that share a pool have a place for each use, and allocate no more") {
     testing::on_ranks([](World& world) {
-      SlotPool pool(world.group());
-      const auto chunks = train(world, &pool);
-      CHECK(chunks == train(world, nullptr));
+      testing::GroupContext of(world.group());
+      const SlotPool& pool = of.pool;
+      train(world, of);
       CHECK(pool.num_unplanned() == 0);
       std::string uses;
       for (const auto& [use, slots] : pool.plan().value_or(SlotPlan{}).slots) {

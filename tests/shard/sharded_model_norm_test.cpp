@@ -80,7 +80,7 @@ double squares_without_extra(World& world) {
 
 }  // namespace
 
-TEST_SUITE("shard/gradient_norm") {
+TEST_SUITE("shard/sharded_model norm") {
   TEST_CASE("norms over shards are those of one rank, with ranks that own nothing") {
     const std::vector<nn::ParameterRule> rule{{.pattern = "blocks.1.*", .trainable = false}};
     for (const int num_ranks : {1, 2, 3, 4, 7}) {

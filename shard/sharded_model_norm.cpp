@@ -3,7 +3,7 @@
 #include "kernels/optimizer.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/optimizer.h"
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 
 // Norms of gradients that are on many ranks.
 namespace fsdptrain::shard {

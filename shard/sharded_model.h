@@ -10,7 +10,7 @@
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
 #include "runtime/nn/parameter_rules.h"
-#include "shard/context.h"
+#include "shard/model_context.h"
 #include "shard/sharded_unit.h"
 #include "shard/slot_pool.h"
 
@@ -112,7 +112,7 @@ class ShardedModel {
   // Under the rules.
   std::vector<nn::Parameter> parameters_;
   SlotPool pool_;
-  Context context_;
+  ModelContext context_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   // Who took a parameter.
   std::map<const Tensor*, const ShardedUnit*> owners_;

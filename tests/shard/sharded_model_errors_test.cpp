@@ -63,7 +63,7 @@ void on_two(const std::function<void(World&)>& body) {
 
 }  // namespace
 
-TEST_SUITE("shard/fully_shard errors") {
+TEST_SUITE("shard/sharded_model errors") {
   TEST_CASE("a part after the whole is refused by name") {
     on_two([](World& world) {
       Chain chain(2);

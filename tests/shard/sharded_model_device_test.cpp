@@ -84,7 +84,7 @@ void expect_same_bits(const Schedule& schedule) {
 
 }  // namespace
 
-TEST_SUITE("shard/fully_shard on a device") {
+TEST_SUITE("shard/sharded_model on a device") {
   TEST_CASE("a schedule with one unit ahead is that of the CPU, bit for bit, in any order") {
     expect_same_bits({});
   }
