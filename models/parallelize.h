@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "models/common/decoder.h"
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 
 namespace fsdptrain::models {
 

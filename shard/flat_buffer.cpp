@@ -136,6 +136,17 @@ void FlatBuffer::mark_active(std::span<nn::Segment> segments) const {
   }
 }
 
+std::vector<Range> FlatBuffer::ranges_of_gradients() const {
+  std::vector<Range> ranges;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    // A reduction brings zeros where no rank has a gradient.
+    if (accumulated_ || members_[member_of_[i]].has_gradient) {
+      ranges.push_back({segments_[i].begin, segments_[i].end});
+    }
+  }
+  return ranges;
+}
+
 void FlatBuffer::place_parameters(const Tensor& whole) {
   for (const Window& window : windows_) {
     place(*window.parameters, window.in_buffer, whole);

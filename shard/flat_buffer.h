@@ -45,6 +45,8 @@ class FlatBuffer {
   const std::vector<nn::Segment>& segments() const { return segments_; }
   // Says which of them, in the same order, have a gradient.
   void mark_active(std::span<nn::Segment> segments) const;
+  // What of gradients() a norm is over: the rest is zero or of an earlier step.
+  std::vector<Range> ranges_of_gradients() const;
 
   // One parameter as the module sees it.
   struct Member {
@@ -53,7 +55,8 @@ class FlatBuffer {
     Tensor values;
     // Null if it is not trained.
     std::shared_ptr<autograd::GradientSlot> slot;
-    // A gradient has been written since forget_gradients().
+    // A gradient has been written since forget_gradients(), on this rank or, once that was noted,
+    // on another.
     bool has_gradient = false;
   };
   const std::vector<Member>& members() const { return members_; }
@@ -69,8 +72,9 @@ class FlatBuffer {
   // What of `whole` no gradient was written to becomes zero; members note theirs, and the next
   // write replaces.
   void complete_gradients(const Tensor& whole);
-  // Notes which members have a gradient by now.
+  // Notes which members have a gradient by now, or that one has on another rank.
   void note_gradients();
+  void note_gradient_elsewhere(std::size_t member) { members_[member].has_gradient = true; }
   // Adds the chunk's part of reduced gradients; the first after forget_gradients() replaces.
   void accumulate(const Tensor& reduced);
   // No member has a gradient, and the next write replaces.

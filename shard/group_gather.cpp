@@ -9,7 +9,7 @@ namespace fsdptrain::shard {
 namespace {
 
 // A group may be gathered ahead before the backward reaches it.
-bool in_pass() {
+bool in_backward() {
   return current_context().autograd.pass != nullptr;
 }
 
@@ -44,19 +44,19 @@ WholeBuffer ParamGroup::take(std::size_t index, SlotKind kind) {
   // What outlives its turn has a buffer of its own.
   const bool outlives =
       of_parameters ? !behavior_.reshard_after_backward : !behavior_.requires_gradient_sync;
-  if (options_.pool == nullptr || outlives) {
+  if (outlives) {
     return {ranks_.allocate({buffer.layout().numel()}, dtype), std::nullopt};
   }
   const SlotUse use{.group = options_.tag.group,
-                    .phase = in_pass() ? Phase::Backward : Phase::Forward,
+                    .phase = in_backward() ? Phase::Backward : Phase::Forward,
                     .kind = kind,
                     .buffer = index};
-  return {options_.pool->acquire(use, buffer.layout().numel(), dtype), use};
+  return {pool_.acquire(use, buffer.layout().numel(), dtype), use};
 }
 
 void ParamGroup::give_back(WholeBuffer& whole) {
   if (whole.use) {
-    options_.pool->release(*whole.use);
+    pool_.release(*whole.use);
   }
   whole = {};
 }
@@ -70,7 +70,7 @@ WholeBuffer ParamGroup::gather(std::size_t index) {
   const Tensor own = buffer.own_part(whole.values);
   kernels::copy(own.launch(), own.view(), buffer.chunk().view());
   if (ranks_.size() > 1 && buffer.layout().numel() > 0) {
-    const auto direction = in_pass() ? comm::Direction::Backward : comm::Direction::Forward;
+    const auto direction = in_backward() ? comm::Direction::Backward : comm::Direction::Forward;
     gathering_.push_back(
         ranks_.issue(comm::all_gather(whole.values, own, tag(direction, num_gathers_))));
   }

@@ -25,11 +25,11 @@ void ParamGroup::add_hooks(nn::Module& module) {
 void ParamGroup::pre_forward(nn::Module::Tensors& inputs) {
   if (autograd::replaying()) {
     // The region may be larger than this module, whose own backward is still to come.
-    context_.enter_pass();
+    context_.begin_backward();
     unshard();
     return;
   }
-  check<AutogradError>(!context_.in_pass(),
+  check<AutogradError>(!context_.in_backward(),
                        "param group: a backward has not ended: if it failed, call "
                        "reset_iter_state() on all ranks");
   kept_ = false;
@@ -125,7 +125,7 @@ void ParamGroup::watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t i
   const auto watched = std::make_shared<WatchedInputs>();
   inputs_[invocation] = watched;
   if (surrounds_others()) {
-    // Its parameters may be read behind the backward of the others: until the end of the pass.
+    // Its parameters may be read behind the backward of the others: until the end of the backward.
     watched->count = 1;
     return;
   }
@@ -135,7 +135,7 @@ void ParamGroup::watch_inputs(const nn::Module::Tensors& inputs, std::uint64_t i
     }
     ++watched->count;
     // A leaf keeps its hooks, and this would be one more in every step: parameters stay until the
-    // end of the pass.
+    // end of the backward.
     if (!input.is_leaf()) {
       auto& hooks = input.autograd_meta()->pre_backward_hooks;
       // Before what gathers the parameters of the module that the input comes from.
@@ -163,7 +163,7 @@ void ParamGroup::input_is_reached(std::uint64_t invocation) {
 }
 
 void ParamGroup::pre_backward(std::uint64_t invocation) {
-  context_.enter_pass();
+  context_.begin_backward();
   // Nothing to reduce where nothing is trained.
   OpenBackward open{.is_reduced = chunks_.empty(), .inputs_left = 0};
   if (const auto found = inputs_.find(invocation); found != inputs_.end()) {

@@ -34,7 +34,8 @@ void ParamGroup::reduce_all(std::uint64_t invocation) {
   // Before this takes slots: what is under way has given back its own.
   context_.begin_reduction(*this);
   finish_reductions();
-  // Also where no gradient came: ranks meet by what the pass reaches, not by what it finds there.
+  // Also where no gradient came: ranks meet by what the backward reaches, not by what it finds
+  // there.
   prepare_gradients();
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].trainable()) {

@@ -47,36 +47,19 @@ std::vector<LocalRange> BufferLayout::segments(int rank) const {
   return segments;
 }
 
-namespace {
-
-// What sorted ranges leave of [0, end).
-template <class Ranges, class Projection>
-std::vector<Range> gaps_between(const Ranges& ranges, std::int64_t end, Projection range_of) {
+std::vector<Range> BufferLayout::gaps() const {
   std::vector<Range> gaps;
   std::int64_t covered = 0;
-  for (const auto& element : ranges) {
-    const Range range = range_of(element);
-    if (range.begin > covered) {
-      gaps.push_back({covered, range.begin});
+  for (const auto& [parameter, in_buffer] : placements_) {
+    if (in_buffer.begin > covered) {
+      gaps.push_back({covered, in_buffer.begin});
     }
-    covered = std::max(covered, range.end);
+    covered = std::max(covered, in_buffer.end);
   }
-  if (end > covered) {
-    gaps.push_back({covered, end});
+  if (numel() > covered) {
+    gaps.push_back({covered, numel()});
   }
   return gaps;
-}
-
-}  // namespace
-
-std::vector<Range> BufferLayout::chunk_gaps(int rank) const {
-  return gaps_between(segments(rank), chunk_numel_,
-                      [](const LocalRange& local) { return local.in_chunk; });
-}
-
-std::vector<Range> BufferLayout::gaps() const {
-  return gaps_between(placements_, numel(),
-                      [](const Placement& placement) { return placement.in_buffer; });
 }
 
 ElementOwner BufferLayout::owner_of(const Placement& placement, std::int64_t element) const {

@@ -100,8 +100,7 @@ class BufferLayout {
   LocalRange local_range(const Placement& placement, int rank) const;
   // The parts that are not empty, in the order of the chunk.
   std::vector<LocalRange> segments(int rank) const;
-  // What segments() leave of the chunk, and placements() of the buffer: in order, none empty.
-  std::vector<Range> chunk_gaps(int rank) const;
+  // What placements() leave of the buffer: in order, none empty.
   std::vector<Range> gaps() const;
   // ShapeError unless the parameter has the element.
   ElementOwner owner_of(const Placement& placement, std::int64_t element) const;

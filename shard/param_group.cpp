@@ -8,36 +8,6 @@
 namespace fsdptrain::shard {
 namespace {
 
-// A group may be one of a model that others are of, or have to do with none.
-std::unique_ptr<Context> context_of_one(const ParamGroup::Options& options) {
-  return options.context == nullptr
-             ? std::make_unique<Context>(nullptr, Context::Options{.prefetch = 0})
-             : nullptr;
-}
-
-// What of `module` has no owner yet.
-ParamGroup::Members members_of(nn::Module& module, const ParamGroup::Options& options) {
-  ParamGroup::Members members;
-  members.modules = {&module};
-  for (nn::Parameter& parameter : module.parameters()) {
-    if (nn::is_unplaced(*parameter.tensor)) {
-      parameter.name = options.path + parameter.name;
-      members.parameters.push_back(std::move(parameter));
-    }
-  }
-  check<AutogradError>(!members.parameters.empty(),
-                       "param group: the module {} has no parameters, or all of them have an owner "
-                       "already",
-                       options.path);
-  members.parameters = nn::with_rules(std::move(members.parameters), options.rules);
-  for (std::vector<std::string>& set : members.adjacent = module.adjacent_parameters()) {
-    for (std::string& name : set) {
-      name = options.path + name;
-    }
-  }
-  return members;
-}
-
 // Those of the sets of which parameters are here.
 std::vector<std::vector<std::string>> sets_of(std::vector<std::vector<std::string>> sets,
                                               const std::vector<nn::Parameter>& parameters) {
@@ -51,15 +21,13 @@ std::vector<std::vector<std::string>> sets_of(std::vector<std::vector<std::strin
 
 }  // namespace
 
-ParamGroup::ParamGroup(nn::Module& module, comm::ProcessGroup& ranks, const Options& options)
-    : ParamGroup(members_of(module, options), ranks, options) {}
-
-ParamGroup::ParamGroup(Members members, comm::ProcessGroup& ranks, const Options& options)
+ParamGroup::ParamGroup(Members members, comm::ProcessGroup& ranks, SlotPool& pool,
+                       ModelContext& context, const Options& options)
     : modules_(std::move(members.modules)),
       ranks_(ranks),
+      pool_(pool),
+      context_(context),
       options_(options),
-      own_context_(context_of_one(options)),
-      context_(own_context_ ? *own_context_ : *options.context),
       parameters_(std::move(members.parameters)),
       adjacent_(sets_of(std::move(members.adjacent), parameters_)) {
   make_buffers();
@@ -134,6 +102,28 @@ void ParamGroup::mark_active_segments() {
   }
 }
 
+void ParamGroup::append_used(std::vector<double>& used) const {
+  for (const FlatBuffer& buffer : buffers_) {
+    for (const FlatBuffer::Member& member : buffer.members()) {
+      if (buffer.trainable()) {
+        used.push_back(member.has_gradient ? 1 : 0);
+      }
+    }
+  }
+}
+
+std::span<const double> ParamGroup::note_used(std::span<const double> used) {
+  for (FlatBuffer& buffer : buffers_) {
+    for (std::size_t i = 0; buffer.trainable() && i < buffer.members().size(); ++i) {
+      if (used.front() > 0) {
+        buffer.note_gradient_elsewhere(i);
+      }
+      used = used.subspan(1);
+    }
+  }
+  return used;
+}
+
 void ParamGroup::set_gradient_divide_factor(std::optional<double> factor) {
   for (const FlatBuffer& buffer : buffers_) {
     for (const FlatBuffer::Member& member : buffer.members()) {
@@ -152,9 +142,6 @@ void ParamGroup::reset_iter_state() {
   zero_grad();
   open_backwards_.clear();
   abandon_forward();
-  if (own_context_) {
-    own_context_->reset();
-  }
 }
 
 }  // namespace fsdptrain::shard

@@ -14,11 +14,11 @@
 #include "runtime/autograd/parameter_owner.h"
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
-#include "runtime/nn/parameter_rules.h"
-#include "shard/context.h"
+#include "runtime/nn/parameter.h"
 #include "shard/flat_buffer.h"
 #include "shard/group_behavior.h"
 #include "shard/group_state.h"
+#include "shard/model_context.h"
 #include "shard/policy.h"
 #include "shard/slot_pool.h"
 
@@ -42,17 +42,8 @@ class ParamGroup final : public autograd::ParameterOwner {
     // What the sum of the ranks' gradients is divided by; empty: their number.
     std::optional<double> gradient_divide_factor = std::nullopt;
     std::uint64_t seed = 0;
-    // In front of the names of the module's parameters: where it is in its model, with a dot
-    // behind. Initial values, rules and errors go by the whole name.
-    std::string path = {};
-    std::vector<nn::ParameterRule> rules = {};
     // Of every collective of this group: root and group.
     comm::Tag tag = {};
-    // Where gathered parameters and whole gradients lie, as those of this group's tag; it outlives
-    // the group. None: they are allocated each time.
-    SlotPool* pool = nullptr;
-    // What it has to do with other groups, which outlives it. None: nothing.
-    Context* context = nullptr;
   };
 
   // What a group is made of: the forwards of `modules`, and parameters that have no owner yet,
@@ -63,13 +54,14 @@ class ParamGroup final : public autograd::ParameterOwner {
     std::vector<std::vector<std::string>> adjacent;
   };
 
-  // Takes the parameters of `module` that have no owner yet: groups of its children come first.
-  // AutogradError if there is none; ConfigError for rules and dtypes that do not fit, DTypeError
-  // for policies, and what plan_layout() refuses.
-  ParamGroup(nn::Module& module, comm::ProcessGroup& ranks, const Options& options);
   // A list of modules is one unit, of which each runs once in an invocation: it is gathered for the
-  // first of them that runs until the last one has. There may be no parameters.
-  ParamGroup(Members members, comm::ProcessGroup& ranks, const Options& options);
+  // first of them that runs until the last one has. There may be no parameters. Gathered parameters
+  // and whole gradients lie in `pool`, as those of the tag's group; `context` is shared with the
+  // other groups of the model; both outlive this.
+  // ConfigError for dtypes that do not fit, DTypeError for policies, and what plan_layout()
+  // refuses.
+  ParamGroup(Members members, comm::ProcessGroup& ranks, SlotPool& pool, ModelContext& context,
+             const Options& options);
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
   ~ParamGroup() override;
@@ -78,10 +70,17 @@ class ParamGroup final : public autograd::ParameterOwner {
   std::vector<nn::FlatChunk>& chunks() { return chunks_; }
   // Forgets all gradients, those whose backward failed or is still to come among them.
   void zero_grad();
-  // Tells every chunk's segments which parameters have a gradient since zero_grad().
+  // Tells every chunk's segments which parameters have a gradient since zero_grad(): on this rank,
+  // and where note_used() said so.
   void mark_active_segments();
-  // After a forward or backward that failed: forgets what it left, so that a step can begin. All
-  // gradients are forgotten.
+  // For each parameter that is trained 1 if it has a gradient on this rank, else 0; all ranks have
+  // the same order.
+  void append_used(std::vector<double>& used) const;
+  // The same of all ranks: those above 0 have a gradient. What is behind them is returned.
+  std::span<const double> note_used(std::span<const double> used);
+  // After a forward or backward that failed: forgets what it left, so that a step can begin once
+  // the context was reset. All gradients are forgotten. If the world has failed it throws that
+  // error half-way; then the group is to be destroyed, which gives back all that it holds.
   void reset_iter_state();
 
   // Whether parameters have their bytes.
@@ -116,7 +115,7 @@ class ParamGroup final : public autograd::ParameterOwner {
   void abandon_forward();
   // What has been reduced is added to the chunks' gradients.
   void finish_reductions();
-  // At the end of a pass: what it has not reduced is, and the group is at rest.
+  // At the end of a backward: what it has not reduced is, and the group is at rest.
   void finish_backward();
 
  private:
@@ -154,10 +153,9 @@ class ParamGroup final : public autograd::ParameterOwner {
 
   std::vector<nn::Module*> modules_;
   comm::ProcessGroup& ranks_;
+  SlotPool& pool_;
+  ModelContext& context_;
   Options options_;
-  // Of a group that has to do with no other.
-  std::unique_ptr<Context> own_context_;
-  Context& context_;
   GroupBehavior behavior_;
   ExplicitPrefetch prefetch_;
   std::vector<nn::Parameter> parameters_;

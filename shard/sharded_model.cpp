@@ -1,9 +1,11 @@
+#include "shard/sharded_model.h"
+
 #include <algorithm>
 #include <fmt/ranges.h>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
-#include "shard/fully_shard.h"
+#include "runtime/tensor/transfer.h"
 
 // What units do together.
 namespace fsdptrain::shard {
@@ -14,7 +16,7 @@ ShardedModel::ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const O
       options_(options),
       parameters_(nn::with_rules(model.parameters(), options.rules)),
       pool_(ranks),
-      context_(&pool_, {.prefetch = options.prefetch}) {}
+      context_(pool_, {.prefetch = options.prefetch}) {}
 
 ShardedModel::~ShardedModel() {
   // The whole before its parts, as hooks were added the other way round.
@@ -119,6 +121,28 @@ void ShardedModel::zero_grad() {
 }
 
 void ShardedModel::mark_active_segments() {
+  agree_on_used(used(), comm::ReduceOp::Sum);
+}
+
+Tensor ShardedModel::used() const {
+  std::vector<double> used{0};
+  for (const auto& unit : units_) {
+    unit->group().append_used(used);
+  }
+  Tensor numbers = Tensor::zeros({static_cast<std::int64_t>(used.size())}, DType::Float64);
+  std::ranges::copy(used, numbers.mutable_values<double>().begin());
+  return to_device(numbers, ranks_.device());
+}
+
+void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
+  if (ranks_.size() > 1) {
+    ranks_.issue(comm::all_reduce(used, {.op = op}, {.root = options_.root})).wait();
+    const std::vector<double> on_all = used.to_vector();
+    std::span<const double> rest = std::span(on_all).subspan(1);
+    for (const auto& unit : units_) {
+      rest = unit->group().note_used(rest);
+    }
+  }
   auto chunk = chunks().begin();
   for (const auto& unit : units_) {
     unit->group().mark_active_segments();

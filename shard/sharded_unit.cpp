@@ -5,7 +5,7 @@
 
 #include "runtime/autograd/recompute.h"
 #include "runtime/ops/cast.h"
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 
 namespace fsdptrain::shard {
 namespace {
@@ -51,14 +51,15 @@ ShardedUnit::Hooks::~Hooks() {
 }
 
 ShardedUnit::ShardedUnit(ShardedModel& model, std::string name, ParamGroup::Members members,
-                         const ParamGroup::Options& group, const Options& options)
+                         SlotPool& pool, ModelContext& context, const ParamGroup::Options& group,
+                         const Options& options)
     : model_(model),
       name_(std::move(name)),
       options_(options),
       modules_(members.modules),
       tensors_(tensors_of(modules_)),
       hooks_(*this),
-      group_(std::move(members), model.ranks(), group) {
+      group_(std::move(members), model.ranks(), pool, context, group) {
   group_.behavior().reshard_after_forward = options.reshard_after_forward.value_or(true);
 }
 

@@ -40,8 +40,8 @@ class ShardedUnit {
   };
 
   // By ShardedModel::fully_shard().
-  ShardedUnit(ShardedModel& model, std::string name, ParamGroup::Members members,
-              const ParamGroup::Options& group, const Options& options);
+  ShardedUnit(ShardedModel& model, std::string name, ParamGroup::Members members, SlotPool& pool,
+              ModelContext& context, const ParamGroup::Options& group, const Options& options);
   ShardedUnit(const ShardedUnit&) = delete;
   ShardedUnit& operator=(const ShardedUnit&) = delete;
   ~ShardedUnit();

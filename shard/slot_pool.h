@@ -15,12 +15,13 @@
 namespace fsdptrain::shard {
 
 // The memory of gathered parameters and whole gradients, for all groups of one model on one rank.
-// At first each request is an allocation, and what is taken and given back is noted. From the first
-// step that is typical on there is a plan: every use has the same bytes in every step, and nothing
-// is allocated.
+// What is given back is kept, and the next request of its size class takes it. The first step that
+// is typical is what a plan is made of: from then on every use has the same bytes in every step,
+// those that it had in that one, and nothing is allocated.
 //
-// What the plan does not foresee, in a step that is not as the first was, is allocated as well and
-// never waits. Requests are the same on all ranks, in the same order, and so is what is allocated.
+// A request that the plan does not foresee never waits: it is allocated, and what it gives back is
+// kept for others of its kind until the step is over. Requests are the same on all ranks, in the
+// same order, and so is what is allocated.
 //
 // Belongs to the thread of its rank; the process group outlives it.
 class SlotPool {
@@ -37,26 +38,35 @@ class SlotPool {
 
   // Whether nothing is held.
   bool idle() const;
-  // A step is over, and the next one begins. The first one that is `typical` of those to come is
-  // what the plan is made of. Error, naming one, if a use has not been released.
+  // A step is over, and the next one begins. The first one that took anything and is `typical` of
+  // those to come is what the plan is made of. Error, naming one, if a use has not been released.
   void end_step(bool typical = true);
   // Forgets a step that failed, and what it holds.
   void abandon_step();
 
-  // Once the first typical step is over.
+  // Once a typical step is over: the first, if its order was known from the beginning.
   const std::optional<SlotPlan>& plan() const { return plan_; }
   // Requests that the plan had no slot for.
   std::int64_t num_unplanned() const { return num_unplanned_; }
 
  private:
+  // Of one size class; numbered as in a plan, where the lowest number that is free comes first.
+  struct Blocks {
+    std::vector<Tensor> bytes;
+    std::set<std::size_t> free;
+  };
   struct Held {
     Tensor bytes;
-    // In the pool; none where it is not.
+    // In the plan; none where it is of blocks_.
     std::optional<Slot> slot;
+    std::size_t slot_nbytes = 0;
+    std::size_t number = 0;
   };
 
   Held take(const SlotUse& use, std::size_t nbytes);
-  Tensor allocate(std::size_t nbytes) const;
+  Held take_block(std::size_t nbytes);
+  // Makes blocks of the step that is over the slots of its plan.
+  void make_slots();
 
   comm::ProcessGroup& ranks_;
   std::optional<SlotPlan> plan_;
@@ -64,7 +74,10 @@ class SlotPool {
   std::vector<SlotEvent> events_;
   std::map<SlotUse, std::size_t> occurrences_;
   std::map<SlotUse, std::deque<Held>> held_;
-  // By their offset in the plan: the bytes of slots, kept once they were used; and those in use.
+  // By size class, what no plan has: all of the pool until there is one, then what it did not
+  // foresee in the step under way.
+  std::map<std::size_t, Blocks> blocks_;
+  // By their offset in the plan; and those in use.
   std::map<std::size_t, Tensor> slots_;
   std::set<std::size_t> in_use_;
   std::int64_t num_unplanned_ = 0;

@@ -77,7 +77,7 @@ void check_elements(const Parameters& parameters, const BufferLayout& buffer) {
   CHECK(buffer.padding() == buffer.numel() - filled);
 }
 
-// Gaps are what is empty, of the buffer and of the chunks.
+// Gaps are what is empty; segments are what of a chunk is not.
 void check_gaps(const BufferLayout& buffer) {
   const std::vector<Place> places = places_of(buffer);
   std::vector<bool> of_buffer(places.size(), false);
@@ -85,12 +85,11 @@ void check_gaps(const BufferLayout& buffer) {
     REQUIRE(gap.size() > 0);
     std::fill(of_buffer.begin() + gap.begin, of_buffer.begin() + gap.end, true);
   }
-  std::vector<bool> of_chunks(places.size(), false);
+  std::vector<bool> of_chunks(places.size(), true);
   for (int rank = 0; rank < buffer.num_ranks(); ++rank) {
-    for (const Range& gap : buffer.chunk_gaps(rank)) {
-      REQUIRE(gap.size() > 0);
+    for (const LocalRange& segment : buffer.segments(rank)) {
       const auto chunk = of_chunks.begin() + buffer.chunk_numel() * rank;
-      std::fill(chunk + gap.begin, chunk + gap.end, true);
+      std::fill(chunk + segment.in_chunk.begin, chunk + segment.in_chunk.end, false);
     }
   }
   for (std::size_t i = 0; i < places.size(); ++i) {

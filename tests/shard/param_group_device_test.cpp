@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/rank_context.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/tensor/transfer.h"
 #include "shard/param_group.h"
@@ -27,9 +28,11 @@ using Chunks = std::vector<std::vector<double>>;
 
 // What a rank's chunks are after three steps, of two micro-batches each.
 Chunks train(comm::World& world, const shard::MixedPrecisionPolicy& policy) {
-  shard::SlotPool pool(world.group());
-  Sharded<Net, DeviceNetLoss> sharded(world, {.policy = policy, .seed = 5, .pool = &pool});
+  Sharded<Net, DeviceNetLoss> sharded(world, {.policy = policy, .seed = 5});
+  shard::SlotPool& pool = sharded.lone.pool;
   optim::AdamW optimizer(sharded.group.chunks(), {});
+  const MemoryCounters& counters = current_context().allocator(world.group().device()).counters();
+  std::int64_t raw_allocations = 0;
   for (int step = 0; step < 3; ++step) {
     sharded.group.zero_grad();
     autograd::backward(sharded.loss(2 * step));
@@ -38,6 +41,9 @@ Chunks train(comm::World& world, const shard::MixedPrecisionPolicy& policy) {
     optimizer.step(sharded.group.chunks(), 0.01, {});
     sharded.group.bump_epoch();
     pool.end_step();
+    // Neither of the device nor of NCCL.
+    CHECK((step == 0 || counters.raw_allocations == raw_allocations));
+    raw_allocations = counters.raw_allocations;
   }
   CHECK(pool.num_unplanned() == 0);
   Chunks chunks;

@@ -90,17 +90,14 @@ void check_bits(const Config& config, nn::Recompute recompute,
 std::vector<std::unique_ptr<shard::ParamGroup>> groups_of(models::Decoder& model,
                                                           comm::ProcessGroup& ranks,
                                                           const std::string& path_of_blocks,
-                                                          shard::SlotPool& pool) {
+                                                          GroupContext& of) {
   std::vector<std::unique_ptr<shard::ParamGroup>> groups;
   const auto add = [&](nn::Module& module, const std::string& path) {
     const auto group = static_cast<std::uint32_t>(groups.size());
-    groups.push_back(
-        std::make_unique<shard::ParamGroup>(module, ranks,
-                                            shard::ParamGroup::Options{.gradient_divide_factor = 1,
-                                                                       .seed = 5,
-                                                                       .path = path,
-                                                                       .tag = {.group = group},
-                                                                       .pool = &pool}));
+    groups.push_back(std::make_unique<shard::ParamGroup>(
+        members_of(module, path), ranks, of.pool, of.context,
+        shard::ParamGroup::Options{
+            .gradient_divide_factor = 1, .seed = 5, .tag = {.group = group}}));
   };
   for (nn::Module* const block : model.blocks()) {
     add(*block, fmt::format("{}{}.", path_of_blocks, groups.size()));
@@ -116,8 +113,8 @@ void check_groups(const Config& config, nn::Recompute recompute,
   using Loss = DecoderLoss<head>;
   on_ranks([&](comm::World& world) {
     Model model(config);
-    shard::SlotPool pool(world.group());
-    const auto groups = groups_of(model, world.group(), path_of_blocks, pool);
+    GroupContext context(world.group());
+    const auto groups = groups_of(model, world.group(), path_of_blocks, context);
     Unsharded<Model, Loss> whole({.seed = 5}, config);
     model.set_block_recompute(recompute);
     whole.model().set_block_recompute(recompute);
@@ -134,9 +131,9 @@ void check_groups(const Config& config, nn::Recompute recompute,
         group->zero_grad();
       }
       CHECK(sum_over_ranks(world, numel) == whole.owner().num_parameters());
-      pool.end_step();
+      context.pool.end_step();
     }
-    CHECK(pool.num_unplanned() == 0);
+    CHECK(context.pool.num_unplanned() == 0);
   });
 }
 

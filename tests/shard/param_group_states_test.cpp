@@ -21,6 +21,7 @@ using comm::World;
 using doctest::Contains;
 using testing::batch_of;
 using testing::difference;
+using testing::LoneGroup;
 using testing::Net;
 using testing::Of;
 using testing::on_ranks;
@@ -99,18 +100,18 @@ TEST_SUITE("shard/param_group memory and order") {
     comm::run_ranks({.num_ranks = 2}, [](World& world) {
       const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
       Sharded<> sharded(world, {.seed = 5});
-      const auto live = [&] { return counters.live_of(MemoryCategory::Communication); };
-      CHECK(live() == 0);
+      const auto rests = [&] { return sharded.lone.pool.idle(); };
+      CHECK(rests());
       {
         const Tensor loss = sharded.loss(0);
-        CHECK(live() == 0);
+        CHECK(rests());
         autograd::backward(loss);
       }
-      CHECK(live() == 0);
+      CHECK(rests());
       CHECK(counters.peak_of(MemoryCategory::Communication) > 0);
       const autograd::NoGradGuard no_grad;
       sharded.net(batch_of(world.rank(), 0, DType::Float32));
-      CHECK(live() == 0);
+      CHECK(rests());
       CHECK_FALSE(sharded.group.unsharded());
     });
   }
@@ -147,7 +148,8 @@ TEST_SUITE("shard/param_group memory and order") {
   TEST_CASE("a group of frozen parameters is given back by the end of the backward") {
     on_ranks([](World& world) {
       Frozen net;
-      ParamGroup group(net, world.group(), {.seed = 5});
+      LoneGroup lone(net, world.group(), {.seed = 5});
+      ParamGroup& group = lone.group;
       CHECK(group.chunks().empty());
       Tensor x = Tensor::full({2}, 3);
       x.set_requires_grad(true);
@@ -177,7 +179,6 @@ TEST_SUITE("shard/param_group memory and order") {
     for (const int num_ranks : {2, 3}) {
       CAPTURE(num_ranks);
       comm::run_ranks({.num_ranks = num_ranks}, [](World& world) {
-        const MemoryCounters& counters = current_context().allocator(Device::cpu()).counters();
         Sharded<> sharded(world, {.seed = 5});
         Sharded<> other(world, {.seed = 6, .tag = {.group = 1}});
         sharded.group.issue_unshard();
@@ -188,7 +189,8 @@ TEST_SUITE("shard/param_group memory and order") {
         const autograd::NoGradGuard no_grad;
         CHECK(std::isfinite(sharded.loss(0).item()));
         other.group.reshard();
-        CHECK(counters.live_of(MemoryCategory::Communication) == 0);
+        CHECK(sharded.lone.pool.idle());
+        CHECK(other.lone.pool.idle());
         // An update makes what is under way useless.
         sharded.group.issue_unshard();
         sharded.group.bump_epoch();
@@ -255,7 +257,7 @@ TEST_SUITE("shard/param_group errors") {
       CHECK_THROWS_WITH_AS(autograd::backward(loss),
                            Contains("parameter b.weight was changed between forward and backward"),
                            AutogradError);
-      sharded.group.reset_iter_state();
+      sharded.lone.reset();
     });
   }
 
@@ -277,9 +279,9 @@ TEST_SUITE("shard/param_group errors") {
       sharded.net.a.remove_hooks(&counters);
       CHECK_THROWS_WITH_AS(sharded.loss(0), Contains("call reset_iter_state() on all ranks"),
                            AutogradError);
-      sharded.group.reset_iter_state();
+      sharded.lone.reset();
       CHECK_FALSE(sharded.group.unsharded());
-      CHECK(counters.live_of(MemoryCategory::Communication) == 0);
+      CHECK(sharded.lone.pool.idle());
       autograd::backward(sharded.loss(0));
       const testing::Difference found =
           difference(sharded, Of::Gradients, whole.sum_of_gradients(world.size(), 0));
@@ -300,29 +302,28 @@ TEST_SUITE("shard/param_group errors") {
     comm::run_ranks({.num_ranks = 2}, [](World& world) {
       Net net;
       {
-        const ParamGroup group(net, world.group(), {});
-        CHECK_THROWS_WITH_AS(ParamGroup(net, world.group(), {}),
-                             Contains("all of them have an owner already"), AutogradError);
+        const LoneGroup lone(net, world.group(), {});
+        CHECK_FALSE(nn::is_unplaced(net.a.weight()));
+        CHECK(testing::members_of(net).parameters.empty());
       }
       CHECK(nn::is_unplaced(net.a.weight()));
       CHECK_THROWS_WITH_AS(net(Tensor::zeros({4, 5})), Contains("devices cpu and meta differ"),
                            DeviceError);
-      const ParamGroup again(net, world.group(), {});
+      const LoneGroup again(net, world.group(), {});
     });
   }
 
   TEST_CASE("dtypes that do not fit are refused") {
     comm::run_ranks({.num_ranks = 1}, [](World& world) {
       Net net;
-      CHECK_THROWS_WITH_AS(ParamGroup(net, world.group(), {.dtype = DType::BFloat16}),
+      CHECK_THROWS_WITH_AS(LoneGroup(net, world.group(), {.dtype = DType::BFloat16}),
                            Contains("kept in float32 or float64, got bfloat16"), DTypeError);
       CHECK_THROWS_WITH_AS(
-          ParamGroup(net, world.group(), {.policy = {.reduce_dtype = DType::Int32}}),
+          LoneGroup(net, world.group(), {.policy = {.reduce_dtype = DType::Int32}}),
           Contains("a policy has floating dtypes, got int32"), DTypeError);
       CHECK_THROWS_WITH_AS(
-          ParamGroup(
-              net, world.group(),
-              {.rules = {{.pattern = "offset", .trainable = true, .dtype = DType::Float64}}}),
+          LoneGroup(net, world.group(), {},
+                    {{.pattern = "offset", .trainable = true, .dtype = DType::Float64}}),
           Contains("offset is trained and must be kept in float32, got float64"), ConfigError);
     });
   }

@@ -212,7 +212,8 @@ TEST_SUITE("shard/param_group") {
     on_ranks([](World& world) {
       Around around;
       around.set_recompute(nn::Recompute::Full);
-      ParamGroup group(around.net, world.group(), {.gradient_divide_factor = 1, .seed = 5});
+      testing::LoneGroup lone(around.net, world.group(), {.gradient_divide_factor = 1, .seed = 5});
+      ParamGroup& group = lone.group;
       Unsharded<> whole({.seed = 5});
       Tensor x = testing::batch_of(world.rank(), 0, DType::Float32);
       // As NetLoss, but within the region.

@@ -62,8 +62,8 @@ void on_one_rank(const std::function<void(World&)>& body) {
   comm::run_ranks({.num_ranks = 1}, body);
 }
 
-// Chunks after three steps of two nets in a row, with a pool or without.
-std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
+// Three steps of two nets in a row.
+void train(World& world, testing::GroupContext& of) {
   testing::Net first;
   nn::Linear second({.in = 3, .out = 5});
   std::vector<std::unique_ptr<ParamGroup>> groups;
@@ -71,9 +71,9 @@ std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
   for (nn::Module* const module :
        {static_cast<nn::Module*>(&first), static_cast<nn::Module*>(&second)}) {
     groups.push_back(std::make_unique<ParamGroup>(
-        *module, world.group(),
-        ParamGroup::Options{
-            .seed = 5, .tag = {.group = static_cast<std::uint32_t>(groups.size())}, .pool = pool}));
+        testing::members_of(*module), world.group(), of.pool, of.context,
+        ParamGroup::Options{.seed = 5,
+                            .tag = {.group = static_cast<std::uint32_t>(groups.size())}}));
     optimizers.push_back(
         std::make_unique<optim::AdamW>(groups.back()->chunks(), optim::AdamW::Options{}));
   }
@@ -87,23 +87,16 @@ std::vector<std::vector<double>> train(World& world, SlotPool* pool) {
       groups[i]->bump_epoch();
       groups[i]->zero_grad();
     }
-    if (pool != nullptr) {
-      pool->end_step();
-    }
+    of.pool.end_step();
     CHECK((step < 2 || counters().raw_allocations == raw_allocations));
     raw_allocations = counters().raw_allocations;
   }
-  std::vector<std::vector<double>> chunks;
-  for (const auto& group : groups) {
-    chunks.push_back(group->chunks().at(0).parameters.to_vector());
-  }
-  return chunks;
 }
 
 }  // namespace
 
 TEST_SUITE("shard/slot_pool") {
-  TEST_CASE("from the second step on every use has its place, and nothing is allocated") {
+  TEST_CASE("every use has its place in all steps, and from the second on nothing is allocated") {
     on_one_rank([](World& world) {
       SlotPool pool(world.group());
       const std::vector<SlotEvent> events = StepEvents({.num_blocks = 5,
@@ -111,10 +104,11 @@ TEST_SUITE("shard/slot_pool") {
                                                         .parameter_nbytes = 4000,
                                                         .gradient_nbytes = 80000})
                                                 .events();
-      run_step(pool, events);
+      const Addresses first = run_step(pool, events);
       const std::int64_t raw_allocations = counters().raw_allocations;
       REQUIRE(pool.plan() == plan_slots(events));
       const Addresses second = run_step(pool, events);
+      CHECK(second == first);
       CHECK(run_step(pool, events) == second);
       CHECK(pool.num_unplanned() == 0);
       // The blocks of the first step serve as slots.
@@ -160,6 +154,46 @@ TEST_SUITE("shard/slot_pool") {
       pool.end_step();
       CHECK(pool.acquire(kUse, 100, DType::Float32).view().data == planned.view().data);
       pool.release(kUse);
+    });
+  }
+
+  TEST_CASE("what is given back beside the plan serves again, until the step is over") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      pool.acquire(kUse, 100, DType::Float32);
+      pool.release(kUse);
+      pool.end_step();
+      const auto held = [] { return counters().live_of(MemoryCategory::Communication); };
+      const std::int64_t planned = held();
+      Addresses addresses;
+      for (int i = 0; i < 3; ++i) {
+        addresses.push_back(pool.acquire(other, 100, DType::Float32).view().data);
+        pool.release(other);
+      }
+      CHECK(addresses == Addresses(3, addresses.front()));
+      CHECK(held() == 2 * planned);
+      pool.end_step();
+      CHECK(held() == planned);
+    });
+  }
+
+  TEST_CASE("a step that is not typical keeps its bytes for the next one") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      pool.acquire(kUse, 100, DType::Float32);
+      const void* const first = pool.acquire(other, 100, DType::Float32).view().data;
+      pool.release(kUse);
+      pool.release(other);
+      pool.end_step(false);
+      CHECK_FALSE(pool.plan().has_value());
+      // The one of `kUse`, the lowest number: the plan has no place for more.
+      CHECK(pool.acquire(other, 100, DType::Float32).view().data != first);
+      pool.release(other);
+      pool.end_step();
+      CHECK(counters().live_of(MemoryCategory::Communication) ==
+            static_cast<std::int64_t>(size_class(400)));
     });
   }
 
@@ -222,11 +256,11 @@ TEST_SUITE("shard/slot_pool") {
     });
   }
 
-  TEST_CASE("groups that share a pool train as groups without one, and allocate no more") {
+  TEST_CASE("groups that share a pool have a place for each use, and allocate no more") {
     testing::on_ranks([](World& world) {
-      SlotPool pool(world.group());
-      const auto chunks = train(world, &pool);
-      CHECK(chunks == train(world, nullptr));
+      testing::GroupContext of(world.group());
+      const SlotPool& pool = of.pool;
+      train(world, of);
       CHECK(pool.num_unplanned() == 0);
       std::string uses;
       for (const auto& [use, slots] : pool.plan().value_or(SlotPlan{}).slots) {

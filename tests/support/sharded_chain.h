@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 #include "tests/support/block_chain.h"
 
 namespace fsdptrain::testing {

@@ -19,6 +19,7 @@
 #include "runtime/ops/reduction.h"
 #include "shard/param_group.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/lone_group.h"
 
 // One module on one rank and on several, for tests that compare the two.
 namespace fsdptrain::testing {
@@ -143,14 +144,16 @@ struct Sharded {
       : rank(world.rank()),
         compute(options.policy.param_dtype.value_or(options.dtype)),
         net(config...),
-        group(net, world.group(), options) {}
+        lone(net, world.group(), options),
+        group(lone.group) {}
 
   Tensor loss(int step) { return Loss{}(net, rank, step, compute); }
 
   int rank;
   DType compute;
   Model net;
-  shard::ParamGroup group;
+  LoneGroup lone;
+  shard::ParamGroup& group;
 };
 
 // How far the parts that a rank has are from the whole, of which what is missing counts as zero;

@@ -46,7 +46,7 @@ class Includes(unittest.TestCase):
                 ("runtime/optim/adamw.cpp", "runtime/nn/flat_parameters.h"),
                 ("shard/a.cpp", "comm/process_group.h"),
                 ("models/gpt2/model.cpp", "runtime/nn/module.h"),
-                ("models/parallelize.cpp", "shard/fully_shard.h"),
+                ("models/parallelize.cpp", "shard/sharded_model.h"),
                 ("models/parallelize.cpp", "models/gpt2/model.h"),
                 ("tools/main.cpp", "models/parallelize.h"),
                 ("tests/a_test.cpp", "tools/config.h")):
@@ -66,7 +66,7 @@ class Includes(unittest.TestCase):
                 ("runtime/nn/a.cpp", "comm/process_group.h"),
                 ("shard/a.cpp", "models/registry.h"),
                 ("shard/a.cpp", "checkpoint/saver.h"),
-                ("models/gpt2/model.cpp", "shard/fully_shard.h"),
+                ("models/gpt2/model.cpp", "shard/sharded_model.h"),
                 ("models/gpt2/model.cpp", "models/parallelize.h"),
                 ("models/parallelize.cpp", "checkpoint/saver.h"),
                 ("checkpoint/a.cpp", "models/registry.h"),

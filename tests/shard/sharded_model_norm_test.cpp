@@ -44,7 +44,6 @@ struct Float64Chain {
   void step(int number) {
     model.zero_grad();
     autograd::backward(ChainLoss{}(chain, rank, number, DType::Float64));
-    model.mark_active_segments();
   }
 
   int rank;
@@ -52,9 +51,36 @@ struct Float64Chain {
   ShardedModel model;
 };
 
+// A parameter that one rank alone uses, and one that none does.
+class Branching final : public nn::Module {
+ public:
+  explicit Branching(bool uses) : uses_extra(uses) {
+    register_module("a", a);
+    register_parameter("extra", extra, {.init = nn::Init::normal(0.1)});
+    register_parameter("unused", unused, {.init = nn::Init::normal(0.1)});
+  }
+
+  nn::Linear a{{.in = 5, .out = 7, .standard_deviation = 0.5}};
+  Tensor extra = nn::unplaced_parameter({7});
+  Tensor unused = nn::unplaced_parameter({11});
+  bool uses_extra;
+
+ private:
+  Tensor forward(const Tensor& x) override { return uses_extra ? ops::add(a(x), extra) : a(x); }
+};
+
+// Of the gradients of the same with no user.
+double squares_without_extra(World& world) {
+  Branching net(false);
+  ShardedModel model(net, world.group(), {.seed = 5});
+  model.fully_shard(net, {.gradient_divide_factor = 1});
+  autograd::backward(ops::sum(net(testing::batch_of(world.rank(), 0, DType::Float32))));
+  return std::pow(model.gradient_norm().item(), 2);
+}
+
 }  // namespace
 
-TEST_SUITE("shard/gradient_norm") {
+TEST_SUITE("shard/sharded_model norm") {
   TEST_CASE("norms over shards are those of one rank, with ranks that own nothing") {
     const std::vector<nn::ParameterRule> rule{{.pattern = "blocks.1.*", .trainable = false}};
     for (const int num_ranks : {1, 2, 3, 4, 7}) {
@@ -83,7 +109,34 @@ TEST_SUITE("shard/gradient_norm") {
     }
   }
 
-  TEST_CASE("a norm is one reduction of one number") {
+  TEST_CASE("a parameter that some rank uses has a gradient on all, one that none uses on none") {
+    for (const int user : {0, 1, 2}) {
+      CAPTURE(user);
+      comm::run_ranks({.num_ranks = 3}, [&](World& world) {
+        Branching net(world.rank() == user);
+        ShardedModel model(net, world.group(), {.seed = 5});
+        model.fully_shard(net, {.gradient_divide_factor = 1});
+        for (const bool by_norm : {true, false}) {
+          CAPTURE(by_norm);
+          model.zero_grad();
+          const Tensor y = net(testing::batch_of(world.rank(), 0, DType::Float32));
+          autograd::backward(ops::sum(y));
+          if (by_norm) {
+            // Each of the user's four rows adds 1 to each of the seven; the others' are of a.
+            const double all = model.gradient_norm().item();
+            CHECK(all * all == doctest::Approx(squares_without_extra(world) + 7 * 16));
+          } else {
+            model.mark_active_segments();
+          }
+          for (const nn::Segment& segment : model.chunks().at(0).segments) {
+            CHECK_MESSAGE(segment.active == (segment.name != "unused"), segment.name);
+          }
+        }
+      });
+    }
+  }
+
+  TEST_CASE("a norm is one reduction, of one number and one for each parameter") {
     comm::run_ranks({.num_ranks = 3}, [](World& world) {
       Float64Chain sharded(world, {});
       sharded.step(0);
@@ -93,7 +146,7 @@ TEST_SUITE("shard/gradient_norm") {
         const auto after = comm::read_flight_ring(world.flight_ring().memory().descriptor(), "");
         CHECK(after.records.back().number == before.records.back().number + 1);
         CHECK(static_cast<comm::Op>(after.records.back().op) == comm::Op::AllReduce);
-        CHECK(after.records.back().count == 1);
+        CHECK(after.records.back().count == 1 + sharded.chain.parameters().size());
       }
     });
   }

@@ -21,7 +21,7 @@ class ParamGroup;
 //
 // A *pass over the model* is a forward of all groups, between begin_forward() and end_forward().
 // Belongs to the thread of its rank; outlives its groups.
-class Context {
+class ModelContext {
  public:
   struct Options {
     // How many groups are gathered ahead of the one that computes.
@@ -31,11 +31,11 @@ class Context {
     int max_reductions = 1;
   };
 
-  // `pool`: of the groups, whose steps end with the backward; it outlives this. None: null.
-  Context(SlotPool* pool, const Options& options) : pool_(pool), options_(options) {}
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ~Context() = default;
+  // `pool`: of the groups, whose steps end with the backward; it outlives this.
+  ModelContext(SlotPool& pool, const Options& options) : pool_(pool), options_(options) {}
+  ModelContext(const ModelContext&) = delete;
+  ModelContext& operator=(const ModelContext&) = delete;
+  ~ModelContext() = default;
 
   // In the same order on all ranks. A group takes itself out when it goes.
   void add(ParamGroup& group) { groups_.push_back(&group); }
@@ -58,9 +58,9 @@ class Context {
   void leave_forward(ParamGroup& group, std::uint64_t invocation, std::weak_ptr<const void> graph);
   // Whether the group that leaves its forward is the first that the backward needs again.
   bool is_last_of_forward(const ParamGroup& group) const;
-  // A backward pass has reached a group: at the pass's end all of them are at rest.
-  void enter_pass();
-  bool in_pass() const { return in_pass_; }
+  // A backward has reached a group, the first or one more: at its end all of them are at rest.
+  void begin_backward();
+  bool in_backward() const { return in_backward_; }
   // The backward of an invocation is about to compute.
   void enter_backward(ParamGroup& group, std::uint64_t invocation);
   // `group` begins to reduce: those before it give their slots back.
@@ -79,12 +79,12 @@ class Context {
   // How the first forward will run, if groups were added in their order and the whole model last.
   // If not, a group is gathered too early, once.
   std::vector<ParamGroup*> order_of_additions() const;
-  void finish_pass();
+  void finish_backward();
   void finish_reductions();
   void end_step();
   void prefetch_backward(const ParamGroup& group, std::size_t position);
 
-  SlotPool* pool_;
+  SlotPool& pool_;
   Options options_;
   std::vector<ParamGroup*> groups_;
 
@@ -97,7 +97,7 @@ class Context {
   std::uint64_t num_forwards_ = 0;
   std::vector<Forward> forwards_;
 
-  bool in_pass_ = false;
+  bool in_backward_ = false;
   bool is_last_backward_ = true;
   // Groups whose reductions are not finished, oldest first.
   std::deque<ParamGroup*> reducing_;

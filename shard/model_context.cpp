@@ -1,4 +1,4 @@
-#include "shard/context.h"
+#include "shard/model_context.h"
 
 #include <algorithm>
 #include <iterator>
@@ -10,7 +10,7 @@
 
 namespace fsdptrain::shard {
 
-void Context::remove(ParamGroup& group) {
+void ModelContext::remove(ParamGroup& group) {
   std::erase(groups_, &group);
   std::erase(expected_, &group);
   std::erase(entered_, &group);
@@ -18,7 +18,7 @@ void Context::remove(ParamGroup& group) {
   std::erase_if(forwards_, [&](const Forward& forward) { return forward.group == &group; });
 }
 
-void Context::begin_forward() {
+void ModelContext::begin_forward() {
   in_forward_ = true;
   step_has_forward_ = true;
   ++num_forwards_;
@@ -32,7 +32,7 @@ void Context::begin_forward() {
   }
 }
 
-std::vector<ParamGroup*> Context::order_of_additions() const {
+std::vector<ParamGroup*> ModelContext::order_of_additions() const {
   std::vector<ParamGroup*> order;
   for (ParamGroup* const group : groups_) {
     if (!group->parameters().empty()) {
@@ -45,7 +45,7 @@ std::vector<ParamGroup*> Context::order_of_additions() const {
   return order;
 }
 
-void Context::end_forward() {
+void ModelContext::end_forward() {
   in_forward_ = false;
   // Nothing is gathered ahead in a pass that is not as the one before.
   step_is_typical_ = step_is_typical_ && (options_.prefetch == 0 || entered_ == expected_);
@@ -62,7 +62,7 @@ void Context::end_forward() {
   }
 }
 
-void Context::forward_failed() {
+void ModelContext::forward_failed() {
   in_forward_ = false;
   step_is_typical_ = false;
   for (ParamGroup* const group : groups_) {
@@ -71,7 +71,7 @@ void Context::forward_failed() {
   end_step();
 }
 
-void Context::enter_forward(ParamGroup& group) {
+void ModelContext::enter_forward(ParamGroup& group) {
   if (group.prefetch().forward) {
     for (ParamGroup* const next : *group.prefetch().forward) {
       next->issue_unshard();
@@ -93,25 +93,25 @@ void Context::enter_forward(ParamGroup& group) {
   }
 }
 
-void Context::leave_forward(ParamGroup& group, std::uint64_t invocation,
-                            std::weak_ptr<const void> graph) {
+void ModelContext::leave_forward(ParamGroup& group, std::uint64_t invocation,
+                                 std::weak_ptr<const void> graph) {
   std::erase_if(forwards_, [](const Forward& forward) { return forward.graph.expired(); });
   forwards_.push_back({&group, invocation, num_forwards_, std::move(graph)});
 }
 
-bool Context::is_last_of_forward(const ParamGroup& group) const {
+bool ModelContext::is_last_of_forward(const ParamGroup& group) const {
   return in_forward_ && as_expected_ && entered_.size() == expected_.size() &&
          entered_.back() == &group;
 }
 
-void Context::enter_pass() {
-  if (!in_pass_) {
-    in_pass_ = true;
-    autograd::queue_callback([this] { finish_pass(); });
+void ModelContext::begin_backward() {
+  if (!in_backward_) {
+    in_backward_ = true;
+    autograd::queue_callback([this] { finish_backward(); });
   }
 }
 
-void Context::enter_backward(ParamGroup& group, std::uint64_t invocation) {
+void ModelContext::enter_backward(ParamGroup& group, std::uint64_t invocation) {
   if (group.prefetch().backward) {
     for (ParamGroup* const next : *group.prefetch().backward) {
       next->issue_unshard();
@@ -126,7 +126,7 @@ void Context::enter_backward(ParamGroup& group, std::uint64_t invocation) {
   }
 }
 
-void Context::prefetch_backward(const ParamGroup& group, std::size_t position) {
+void ModelContext::prefetch_backward(const ParamGroup& group, std::size_t position) {
   const std::uint64_t pass = forwards_[position].pass;
   int ahead = 0;
   while (ahead < options_.prefetch && position-- > 0 && forwards_[position].pass == pass) {
@@ -139,7 +139,7 @@ void Context::prefetch_backward(const ParamGroup& group, std::size_t position) {
   }
 }
 
-void Context::begin_reduction(ParamGroup& group) {
+void ModelContext::begin_reduction(ParamGroup& group) {
   while (reducing_.size() >= static_cast<std::size_t>(options_.max_reductions)) {
     ParamGroup* const oldest = reducing_.front();
     reducing_.pop_front();
@@ -148,41 +148,39 @@ void Context::begin_reduction(ParamGroup& group) {
   reducing_.push_back(&group);
 }
 
-void Context::finish_reductions() {
+void ModelContext::finish_reductions() {
   for (ParamGroup* const group : std::exchange(reducing_, {})) {
     group->finish_reductions();
   }
 }
 
-void Context::finish_pass() {
+void ModelContext::finish_backward() {
   for (ParamGroup* const group : groups_) {
     group->finish_backward();
   }
-  in_pass_ = false;
+  in_backward_ = false;
   if (is_last_backward_) {
     finish_reductions();
     end_step();
   }
 }
 
-void Context::end_step() {
-  if (pool_ != nullptr && !in_forward_ && pool_->idle()) {
-    pool_->end_step(step_is_typical_ && step_has_forward_);
+void ModelContext::end_step() {
+  if (!in_forward_ && pool_.idle()) {
+    pool_.end_step(step_is_typical_ && step_has_forward_);
     step_is_typical_ = true;
     step_has_forward_ = false;
   }
 }
 
-void Context::reset() {
-  in_pass_ = false;
+void ModelContext::reset() {
+  in_backward_ = false;
   in_forward_ = false;
   reducing_.clear();
   forwards_.clear();
   step_is_typical_ = true;
   step_has_forward_ = false;
-  if (pool_ != nullptr) {
-    pool_->abandon_step();
-  }
+  pool_.abandon_step();
 }
 
 }  // namespace fsdptrain::shard

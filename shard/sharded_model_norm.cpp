@@ -3,21 +3,11 @@
 #include "kernels/optimizer.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/optimizer.h"
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 
 // Norms of gradients that are on many ranks.
 namespace fsdptrain::shard {
 namespace {
-
-std::vector<kernels::Range> active_ranges(const nn::FlatChunk& chunk) {
-  std::vector<kernels::Range> ranges;
-  for (const nn::Segment& segment : chunk.segments) {
-    if (segment.active) {
-      ranges.push_back({segment.begin, segment.end});
-    }
-  }
-  return ranges;
-}
 
 template <class T>
 double part_of_norm(std::span<const T> values, const kernels::Range& range, double p, double sum) {
@@ -33,16 +23,13 @@ double part_of_norm(std::span<const T> values, const kernels::Range& range, doub
   return sum;
 }
 
-// What this rank adds to the norm: a sum of powers, or a maximum.
-double part_of_norm(const std::vector<nn::FlatChunk>& chunks, double p) {
-  double sum = 0;
-  for (const nn::FlatChunk& chunk : chunks) {
-    for (const kernels::Range& range : active_ranges(chunk)) {
-      const Tensor& gradients = chunk.gradients;
-      sum = gradients.dtype() == DType::Float64
-                ? part_of_norm(gradients.values<double>(), range, p, sum)
-                : part_of_norm(gradients.values<float>(), range, p, sum);
-    }
+// With what this rank adds to the norm: a sum of powers, or a maximum.
+double part_of_norm(const FlatBuffer& buffer, double p, double sum) {
+  const Tensor& gradients = buffer.gradients();
+  for (const Range& range : buffer.ranges_of_gradients()) {
+    sum = gradients.dtype() == DType::Float64
+              ? part_of_norm(gradients.values<double>(), range, p, sum)
+              : part_of_norm(gradients.values<float>(), range, p, sum);
   }
   return sum;
 }
@@ -54,20 +41,19 @@ Tensor ShardedModel::gradient_norm(double p) {
   const Device device = ranks_.device();
   check<DeviceError>(p == 2 || device.type == DeviceType::Cpu,
                      "gradient norm: on {} p must be 2, got {}", device, p);
-  Tensor norm = Tensor::zeros({1}, DType::Float64, device);
-  if (p == 2) {
-    for (const nn::FlatChunk& chunk : chunks()) {
-      kernels::add_sum_of_squares(norm.launch(), norm.view(), chunk.gradients.view(),
-                                  active_ranges(chunk));
+  const Tensor numbers = used();
+  Tensor norm = Tensor::over(numbers.storage(), DType::Float64, {1}, Strides::contiguous({1}), 0);
+  for (const auto& unit : units_) {
+    for (const FlatBuffer& buffer : unit->group().buffers()) {
+      if (buffer.trainable() && p == 2) {
+        kernels::add_sum_of_squares(norm.launch(), norm.view(), buffer.gradients().view(),
+                                    buffer.ranges_of_gradients());
+      } else if (buffer.trainable()) {
+        norm.set_item(0, part_of_norm(buffer, p, norm.item(0)));
+      }
     }
-  } else {
-    norm.set_item(0, part_of_norm(chunks(), p));
   }
-  if (ranks_.size() > 1) {
-    const comm::Reduction reduction{.op =
-                                        std::isinf(p) ? comm::ReduceOp::Max : comm::ReduceOp::Sum};
-    ranks_.issue(comm::all_reduce(norm, reduction, {.root = options_.root})).wait();
-  }
+  agree_on_used(numbers, std::isinf(p) ? comm::ReduceOp::Max : comm::ReduceOp::Sum);
   if (p == 2) {
     kernels::sqrt_of(norm.launch(), norm.view(), norm.view());
   } else if (!std::isinf(p)) {

@@ -10,7 +10,7 @@
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/module.h"
 #include "runtime/nn/parameter_rules.h"
-#include "shard/context.h"
+#include "shard/model_context.h"
 #include "shard/sharded_unit.h"
 #include "shard/slot_pool.h"
 
@@ -61,15 +61,19 @@ class ShardedModel {
   std::vector<nn::FlatChunk>& chunks();
   void bump_epoch();
   void zero_grad();
-  // Tells segments of chunks() which parameters have a gradient since zero_grad().
+  // Tells segments of chunks() which parameters have a gradient since zero_grad(): on any rank,
+  // which takes one small reduction. gradient_norm() does it by its own.
   void mark_active_segments();
   // After a forward or backward that failed on all ranks: forgets what it left, and all gradients.
+  // If the world has failed it throws that error half-way; then the model is to be destroyed, which
+  // gives back all that it holds.
   void reset_iter_state();
   // Of several backwards that belong together only the last one waits for its reductions.
   void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
 
   // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
-  // element, on the ranks' device. After mark_active_segments(). On a GPU p is 2: DeviceError.
+  // element, on the ranks' device. It marks active segments, for which the host waits if there are
+  // several ranks. On a GPU p is 2: DeviceError.
   Tensor gradient_norm(double p = 2);
   struct Clipped {
     Tensor norm;
@@ -93,6 +97,10 @@ class ShardedModel {
   std::string name_of(const std::vector<nn::Module*>& modules) const;
   void check_may_shard(const std::vector<nn::Module*>& modules, const std::string& name) const;
   void check_nesting(const nn::Module& module, const std::string& name) const;
+  // Room for a number, then 1 for each parameter that has a gradient on this rank and 0 for others.
+  Tensor used() const;
+  // Reduces it over the ranks, and marks what has a gradient on any.
+  void agree_on_used(const Tensor& used, comm::ReduceOp op);
   ParamGroup::Members members_of(const std::vector<nn::Module*>& modules) const;
   // The first unit to run, which has all others in it.
   void decide_root(ShardedUnit& unit);
@@ -104,7 +112,7 @@ class ShardedModel {
   // Under the rules.
   std::vector<nn::Parameter> parameters_;
   SlotPool pool_;
-  Context context_;
+  ModelContext context_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   // Who took a parameter.
   std::map<const Tensor*, const ShardedUnit*> owners_;

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -5,6 +6,7 @@
 
 #include "comm/error.h"
 #include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
 #include "tests/support/sharded_chain.h"
 
 // What may not be done with a sharded model: said at once, on the rank and by the name concerned.
@@ -63,7 +65,7 @@ void on_two(const std::function<void(World&)>& body) {
 
 }  // namespace
 
-TEST_SUITE("shard/fully_shard errors") {
+TEST_SUITE("shard/sharded_model errors") {
   TEST_CASE("a part after the whole is refused by name") {
     on_two([](World& world) {
       Chain chain(2);
@@ -243,6 +245,43 @@ TEST_SUITE("shard/fully_shard errors") {
                                            }),
                            Contains("group"), comm::MismatchError);
     }
+  }
+
+  TEST_CASE("after a rank has failed, a model gives back all that it holds when it is destroyed") {
+    const auto held = [] {
+      return current_context()
+          .allocator(Device::cpu())
+          .counters()
+          .live_of(MemoryCategory::Communication);
+    };
+    std::atomic<int> num_destroyed = 0;
+    comm::try_ranks({.num_ranks = 3}, [&](World& world) {
+      const std::int64_t before = held();
+      std::int64_t slots = 0;
+      {
+        ShardedChain sharded(world, 3);
+        const auto train = [&] {
+          sharded.step(0);
+          const Tensor loss = sharded.loss(1);
+          check(world.rank() != 2, "this rank fails");
+          autograd::backward(loss);
+        };
+        CHECK_THROWS_AS(train(), Error);
+        slots = held() - before;
+        // It may have nothing to wait for.
+        try {
+          sharded.model.reset_iter_state();
+        } catch (const comm::PeerError&) {
+          CHECK(world.rank() != 2);
+        }
+      }
+      // Operations that were issued and not carried out keep their slots until the world goes: the
+      // gather ahead and the reduction.
+      CHECK(held() - before <= slots / 2);
+      ++num_destroyed;
+      check(world.rank() != 2, "this rank fails");
+    });
+    CHECK(num_destroyed.load() == 3);
   }
 
   TEST_CASE("ranks that shard in different orders are told so, and none waits") {

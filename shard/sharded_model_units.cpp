@@ -1,10 +1,9 @@
-#include "shard/fully_shard.h"
-
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "shard/sharded_model.h"
 
 // Which units there may be, and what each is made of.
 namespace fsdptrain::shard {
@@ -37,10 +36,8 @@ ShardedUnit& ShardedModel::fully_shard(const std::vector<nn::Module*>& modules,
   group.gradient_divide_factor = options.gradient_divide_factor;
   group.seed = options_.seed;
   group.tag = {.root = options_.root, .group = number};
-  group.pool = &pool_;
-  group.context = &context_;
-  ShardedUnit& unit = *units_.emplace_back(
-      std::make_unique<ShardedUnit>(*this, name, std::move(members), group, options));
+  ShardedUnit& unit = *units_.emplace_back(std::make_unique<ShardedUnit>(
+      *this, name, std::move(members), pool_, context_, group, options));
   for (const Tensor* const tensor : taken) {
     owners_[tensor] = &unit;
   }

@@ -1,4 +1,4 @@
-#include "shard/context.h"
+#include "shard/model_context.h"
 
 #include <fmt/format.h>
 #include <memory>
@@ -21,8 +21,8 @@ using testing::gathers_and_reductions;
 
 // A chain with a group for each block and one for the rest, whose number is the last.
 struct GroupedChain {
-  GroupedChain(World& of, int num_blocks, const Context::Options& options)
-      : world(of), chain(num_blocks), pool(of.group()), context(&pool, options) {
+  GroupedChain(World& of, int num_blocks, const ModelContext::Options& options)
+      : world(of), chain(num_blocks), pool(of.group()), context(pool, options) {
     for (int i = 0; i < num_blocks; ++i) {
       add(*chain.blocks[static_cast<std::size_t>(i)], fmt::format("blocks.{}.", i));
     }
@@ -36,9 +36,8 @@ struct GroupedChain {
   void add(nn::Module& module, const std::string& path) {
     const auto group = static_cast<std::uint32_t>(groups.size());
     groups.push_back(std::make_unique<ParamGroup>(
-        module, world.group(),
-        ParamGroup::Options{
-            .seed = 5, .path = path, .tag = {.group = group}, .pool = &pool, .context = &context}));
+        testing::members_of(module, path), world.group(), pool, context,
+        ParamGroup::Options{.seed = 5, .tag = {.group = group}}));
   }
 
   Tensor loss(int step) { return ChainLoss{}(chain, world.rank(), step, DType::Float32); }
@@ -53,7 +52,7 @@ struct GroupedChain {
   World& world;
   Chain chain;
   SlotPool pool;
-  Context context;
+  ModelContext context;
   std::vector<std::unique_ptr<ParamGroup>> groups;
   std::uint64_t calls_seen = 0;
   std::string calls() { return gathers_and_reductions(world, calls_seen); }
@@ -70,7 +69,7 @@ void on_two_and_three(const std::function<void(World&)>& body) {
 
 }  // namespace
 
-TEST_SUITE("shard/context") {
+TEST_SUITE("shard/model_context") {
   TEST_CASE("groups are gathered in the order of the forward before, as far ahead as asked") {
     on_two_and_three([](World& world) {
       const std::string backward_of[] = {"g4 R4 g3 R3 g2 R2 g1 R1 g0 R0 ",

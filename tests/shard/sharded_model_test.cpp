@@ -1,4 +1,4 @@
-#include "shard/fully_shard.h"
+#include "shard/sharded_model.h"
 
 #include <fmt/format.h>
 #include <string>
@@ -33,7 +33,7 @@ void on_two_and_three(const std::function<void(World&)>& body) {
 
 }  // namespace
 
-TEST_SUITE("shard/fully_shard") {
+TEST_SUITE("shard/sharded_model") {
   TEST_CASE("first values are those of one rank, under whole names") {
     testing::on_ranks([](World& world) {
       ShardedChain sharded(world, kNumBlocks);
