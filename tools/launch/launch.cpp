@@ -37,6 +37,8 @@ constexpr std::uint32_t kRecordsToReport = 512;
 // For what ranks started and left behind.
 constexpr Nanoseconds kLeftOverGrace = 5s;
 constexpr Nanoseconds kBetweenLeftOvers = 20ms;
+// To write where a descriptor says that it takes bytes, and takes none.
+constexpr Nanoseconds kBetweenTries = 20ms;
 
 // Tells jobs of one host apart, and is the name of a folder.
 std::string new_job_id() {
@@ -120,7 +122,9 @@ class Job {
       }
     };
     for (const StandardStream stream : {StandardStream::Output, StandardStream::Error}) {
-      if (console_.sink(stream).has_pending()) {
+      if (console_.sink(stream).is_stuck()) {
+        timeout = std::min(timeout, kBetweenTries);
+      } else if (console_.sink(stream).has_pending()) {
         add(console_.sink(stream).descriptor(), POLLOUT);
       }
     }
