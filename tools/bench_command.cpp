@@ -14,6 +14,7 @@
 #include "runtime/base/rank_context.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/library_gemm.h"
+#include "tools/bench/temporary_folder.h"
 #include "tools/commands.h"
 #include "tools/config.h"
 #include "tools/config_fields.h"
@@ -200,16 +201,16 @@ Examples:
   fsdptrain bench data --folder /mnt/data --megabytes 512 --json)");
   const auto arguments = add_arguments(*command, "--rounds", 7);
   const auto megabytes = std::make_shared<std::int64_t>(64);
-  const auto folder =
-      std::make_shared<std::filesystem::path>(std::filesystem::temp_directory_path());
+  const auto folder = std::make_shared<std::filesystem::path>();
   command->add_option("--megabytes", *megabytes, "of each input, 2^20 bytes to one")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--folder", *folder, "where inputs and outputs are made and removed again")
+  command->add_option("--folder", *folder, "where inputs and outputs are made and removed again; TMPDIR, else /tmp")
       ->type_name("PATH");
   return {command, [arguments, megabytes, folder] {
             return run_bench(*arguments,
-                             [&] { return bench_data(*folder, *megabytes, arguments->rounds); });
+                             [&] { return bench_data(folder->empty() ? temporary_folder() : *folder, *megabytes,
+                                                arguments->rounds); });
           }};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -185,18 +186,34 @@ Membership read_mpi(const Lookup& lookup, Launcher launcher, const Names& names,
   return membership;
 }
 
-std::optional<Membership> read_any_mpi(const Lookup& lookup) {
-  if (is_set(lookup, "OMPI_COMM_WORLD_RANK") || is_set(lookup, "OMPI_COMM_WORLD_SIZE")) {
-    return read_mpi(lookup, Launcher::OpenMpi,
-                    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                    "PMIX_NAMESPACE");
+constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kPmi{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+// All that have set anything, the innermost first.
+std::vector<Membership> read_foreign(const Lookup& lookup) {
+  std::vector<Membership> found;
+  const auto is_any_set = [&](const Names& names) {
+    return is_set(lookup, names.rank) || is_set(lookup, names.size);
+  };
+  if (is_any_set(kTorchrun)) {
+    found.push_back(read_torchrun(lookup, Launcher::Torchrun));
   }
-  if (is_set(lookup, "PMI_RANK") || is_set(lookup, "PMI_SIZE")) {
-    return read_mpi(lookup, Launcher::Pmi,
-                    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, "PMI_JOBID");
+  const bool has_mpi = is_any_set(kOpenMpi) || is_any_set(kPmi);
+  // A batch script has the number of a task, too, but is no rank: it has no step. A step of one
+  // task is the shell in which another launcher was started.
+  const bool is_shell =
+      (has_mpi || !found.empty()) && lookup("SLURM_STEP_NUM_TASKS") == std::string("1");
+  if (is_set(lookup, "SLURM_STEP_ID") && !is_shell) {
+    found.push_back(read_slurm(lookup));
   }
-  return std::nullopt;
+  if (is_any_set(kOpenMpi)) {
+    found.push_back(read_mpi(lookup, Launcher::OpenMpi, kOpenMpi, "PMIX_NAMESPACE"));
+  }
+  if (is_any_set(kPmi)) {
+    found.push_back(read_mpi(lookup, Launcher::Pmi, kPmi, "PMI_JOBID"));
+  }
+  return found;
 }
 
 }  // namespace
@@ -228,22 +245,23 @@ Membership read_environment(const Lookup& lookup) {
   if (is_set(lookup, kWorkerVariable)) {
     return read_torchrun(lookup, Launcher::Own);
   }
-  if (is_set(lookup, "RANK") || is_set(lookup, "WORLD_SIZE")) {
-    return read_torchrun(lookup, Launcher::Torchrun);
+  std::vector<Membership> found = read_foreign(lookup);
+  if (found.empty()) {
+    return {};
   }
-  const std::optional<Membership> mpi = read_any_mpi(lookup);
-  // A batch script has the number of a task, too, but is no rank: it has no step. A step of one
-  // task is the shell in which an mpirun was started.
-  const bool is_shell = mpi && lookup("SLURM_STEP_NUM_TASKS") == "1";
-  if (is_set(lookup, "SLURM_STEP_ID") && !is_shell) {
-    Membership slurm = read_slurm(lookup);
+  // The agent of a torchrun on each node may be a task of another launcher; by hand, nobody sets
+  // this.
+  const bool has_agent =
+      found.front().launcher == Launcher::Torchrun && is_set(lookup, "TORCHELASTIC_RUN_ID");
+  for (const Membership& other : std::span(found).subspan(1)) {
+    const bool is_agent = has_agent && other.local_size == 1;
+    const Membership& first = found.front();
     check<ConfigError>(
-        !mpi || (mpi->rank == slurm.rank && mpi->size == slurm.size),
+        is_agent || (other.rank == first.rank && other.size == first.size),
         "{} say rank {} of {}, but {} say rank {} of {}: unset those of one launcher",
-        slurm.variables, slurm.rank, slurm.size, mpi->variables, mpi->rank, mpi->size);
-    return slurm;
+        first.variables, first.rank, first.size, other.variables, other.rank, other.size);
   }
-  return mpi.value_or(Membership{});
+  return found.front();
 }
 
 std::string to_string(const Membership& membership) {

@@ -49,7 +49,9 @@ std::optional<std::string> environment_variable(std::string_view name);
 
 // Our own launcher comes first, then RANK and WORLD_SIZE, then Slurm (a step, not the batch script
 // around it), Open MPI and PMI: the innermost launcher counts. ConfigError, naming the variables,
-// where a set is not whole, a value is no number in its range, or values contradict each other.
+// where a set is not whole, a value is no number in its range, or values contradict each other:
+// also those of two launchers, except where one plainly started the other: ours, a torchrun that
+// runs once on each node, or any within a step of Slurm that has one task.
 Membership read_environment(const Lookup& lookup);
 
 // "rank 0 of 4, by torchrun (RANK, WORLD_SIZE)"

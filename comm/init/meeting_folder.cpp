@@ -16,6 +16,7 @@
 #include "comm/error.h"
 #include "comm/fnv.h"
 #include "comm/store/unix_transport.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -40,6 +41,26 @@ std::string path_word(std::string_view text) {
     word += fmt::format("-{:08x}", hash.value() & 0xffffffff);
   }
   return word.empty() ? "none" : word;
+}
+
+// Each rank finds the same: they have one environment.
+std::filesystem::path base_folder(const Lookup& lookup) {
+  std::string tried;
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR", ""}) {
+    const std::string path = *name == '\0' ? "/tmp" : lookup(name).value_or("");
+    if (path.empty()) {
+      continue;
+    }
+    // With a slash behind, only a folder is there.
+    if (::access((path + "/").c_str(), W_OK | X_OK) == 0) {
+      return path;
+    }
+    tried += fmt::format("{}{}{}{}: {}", tried.empty() ? "" : ", ", name, *name == '\0' ? "" : "=",
+                         printable(path), reason());
+  }
+  fail<ConfigError>(
+      "there is no folder where ranks can meet ({}); set TMPDIR to one that this user may write to",
+      tried);
 }
 
 // Of the whole file, from the begin.
@@ -96,16 +117,9 @@ std::optional<store::Secret> read_token(const std::filesystem::path& folder) {
 }  // namespace
 
 std::filesystem::path meeting_folder(const Membership& membership, const Lookup& lookup) {
-  std::string base = lookup("XDG_RUNTIME_DIR").value_or("");
-  if (base.empty() || ::access(base.c_str(), W_OK | X_OK) != 0) {
-    base = lookup("TMPDIR").value_or("");
-  }
-  if (base.empty()) {
-    base = "/tmp";
-  }
-  return std::filesystem::path(base) / fmt::format("fsdptrain-{}-{}-{}", ::geteuid(),
-                                                   path_word(membership.job_id),
-                                                   path_word(membership.port));
+  return base_folder(lookup) / fmt::format("fsdptrain-{}-{}-{}", ::geteuid(),
+                                           path_word(membership.job_id),
+                                           path_word(membership.port));
 }
 
 MeetingFolder::MeetingFolder(std::filesystem::path path) : path_(std::move(path)) {
@@ -167,6 +181,9 @@ Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
   while (true) {
     if (check_stop) {
       check_stop();
+    }
+    if (struct stat status {}; ::lstat(folder.c_str(), &status) == 0) {
+      check_private(folder);
     }
     const std::optional<store::Secret> token = read_token(folder);
     if (token) {

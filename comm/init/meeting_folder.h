@@ -16,7 +16,8 @@
 // have met.
 namespace fsdptrain::comm {
 
-// In XDG_RUNTIME_DIR, else TMPDIR, else /tmp; named by user, job and port.
+// In XDG_RUNTIME_DIR, else TMPDIR, else /tmp: the first that this user may write to; named by user,
+// job and port. ConfigError where there is none.
 std::filesystem::path meeting_folder(const Membership& membership, const Lookup& lookup);
 
 // Rank 0's part. Locks the folder: the lock ends with the process, however it ends, and what a dead

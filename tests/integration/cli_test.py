@@ -25,6 +25,17 @@ class General(CliTest):
                 self.assertIn("Examples:\n  ", output)
                 self.assertIn("fsdptrain " + " ".join(arguments), output)
 
+    def test_a_TMPDIR_that_is_not_there_ends_no_command_but_one_that_needs_it(self):
+        environment = {**os.environ, "TMPDIR": "/nonexistent"}
+        for arguments, code, text in ((["version"], DONE, "fsdptrain "),
+                                      (["launch", "--", "true"], DONE, ""),
+                                      (["bench", "data"], REFUSED, "set TMPDIR to one")):
+            with self.subTest(arguments):
+                run = subprocess.run([FSDPTRAIN, *arguments], env=environment, timeout=60,
+                                     capture_output=True, text=True, check=False)
+                self.assertEqual(run.returncode, code, run)
+                self.assertIn(text, run.stdout + run.stderr)
+
     def test_version_names_what_it_was_built_from(self):
         output = self.check_done("version")
         for line in (r"fsdptrain \d+\.\d+\.\d+", r"commit +([0-9a-f]{12}(-dirty)?|unknown)",

@@ -10,7 +10,15 @@ import tempfile
 import termios
 import threading
 
-from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell
+from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
+
+
+def read_all(terminal):
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:  # the end of a terminal
+        pass
 
 
 class Output(LaunchTest):
@@ -110,6 +118,25 @@ class Output(LaunchTest):
         self.check_ended(job, 1, "rank 1 failed first")
         reader.join()
         os.close(read)
+
+    def test_a_failure_and_signals_are_noticed_while_nobody_reads_the_terminal(self):
+        def run(script, number, said):
+            terminal, end = pty.openpty()
+            job = Job("--nproc-per-node", 2, "--", *shell(
+                f"[ $RANK = 0 ] && exec yes 'line with some text'; sleep 1; {script}"), stdout=end)
+            os.close(end)
+            job.wait_until(lambda: job.pids_of("yes"), "the start of rank 0")
+            if number:
+                job.wait_until(lambda: job.pids_of("sleep 1000"), "the start of rank 1")
+                job.send(number)
+            job.wait_until(lambda: not job.pids_of("yes"), "the end of rank 0")
+            reader = threading.Thread(target=read_all, args=(terminal,))
+            reader.start()
+            self.check_ended(job, 128 + number if number else 1, said)
+            reader.join()
+            os.close(terminal)
+        self.each([("exit 3", 0, "rank 1 failed first"),
+                   ("exec sleep 1000", signal.SIGTERM, "stopped by signal 15")], run)
 
     def test_progress_of_rank_0_stays_below_the_lines_on_a_terminal(self):
         terminal, end = pty.openpty()

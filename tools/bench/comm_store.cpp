@@ -8,6 +8,7 @@
 
 #include "comm/store/unix_transport.h"
 #include "runtime/base/error.h"
+#include "tools/bench/temporary_folder.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr const char* kJob = "bench comm";
 
 std::filesystem::path make_folder() {
-  std::string name = std::filesystem::temp_directory_path() / "fsdptrain-bench-XXXXXX";
+  std::string name = temporary_folder() / "fsdptrain-bench-XXXXXX";
   check<IoError>(::mkdtemp(name.data()) != nullptr, "bench comm: no folder {}: {}", name,
                  std::strerror(errno));
   return name;

@@ -2,24 +2,42 @@
 
 #include <cerrno>
 #include <climits>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
 namespace fsdptrain::tools {
 namespace {
 
-// What a pipe or a terminal that says it takes bytes takes without waiting.
+// What a pipe that says it takes bytes takes without waiting. A terminal may take a single one.
 constexpr std::size_t kPiece = PIPE_BUF;
+constexpr auto kPause = std::chrono::milliseconds(20);
 constexpr std::string_view kEraseLine = "\r\x1b[K";
+
+// Whether it blocks is of the open file, which the shell and other programs share: only one of our
+// own may be changed. Where the system gives none, as for a terminal of another user, nothing.
+Descriptor open_again(int descriptor, bool is_terminal) {
+  struct stat status {};
+  if (!is_terminal && (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode))) {
+    return {};
+  }
+  const std::string path = fmt::format("/proc/self/fd/{}", descriptor);
+  return Descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
 
 }  // namespace
 
 Sink::Sink(int descriptor, std::string name)
-    : descriptor_(descriptor), name_(std::move(name)), is_terminal_(::isatty(descriptor) == 1) {}
+    : descriptor_(descriptor),
+      name_(std::move(name)),
+      is_terminal_(::isatty(descriptor) == 1),
+      own_(open_again(descriptor, is_terminal_)) {}
 
 void Sink::add(std::string_view bytes) {
   if (error_.empty()) {
@@ -28,19 +46,24 @@ void Sink::add(std::string_view bytes) {
 }
 
 bool Sink::takes_bytes(int timeout) const {
-  pollfd entry{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+  pollfd entry{.fd = descriptor(), .events = POLLOUT, .revents = 0};
   // An error is for the write to find.
   return ::poll(&entry, 1, timeout) > 0;
 }
 
 bool Sink::write_some(std::string_view bytes, std::size_t& count) {
-  const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kPiece));
+  const std::size_t piece = is_terminal_ && !own_.is_open() ? 1 : kPiece;
+  const ssize_t written = ::write(descriptor(), bytes.data(), std::min(bytes.size(), piece));
   if (written >= 0) {
     count += static_cast<std::size_t>(written);
     return true;
   }
-  if (errno == EINTR || errno == EAGAIN) {
+  if (errno == EINTR) {
     return true;
+  }
+  if (errno == EAGAIN) {
+    is_stuck_ = true;
+    return false;
   }
   error_ = std::generic_category().message(errno);
   pending_.clear();
@@ -49,17 +72,21 @@ bool Sink::write_some(std::string_view bytes, std::size_t& count) {
 
 void Sink::flush() {
   std::size_t count = 0;
-  while (count < pending_.size() && takes_bytes(0)) {
-    if (!write_some(std::string_view(pending_).substr(count), count)) {
-      return;
-    }
+  is_stuck_ = false;
+  while (count < pending_.size() && takes_bytes(0) &&
+         write_some(std::string_view(pending_).substr(count), count)) {
   }
+  // After an error nothing is left.
   pending_.erase(0, count);
 }
 
 bool Sink::finish() {
   while (!pending_.empty()) {
-    takes_bytes(-1);
+    if (is_stuck_) {
+      std::this_thread::sleep_for(kPause);
+    } else {
+      takes_bytes(-1);
+    }
     flush();
   }
   return error_.empty();

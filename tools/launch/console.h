@@ -5,13 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
+
 namespace fsdptrain::tools {
 
 // One standard stream of the launcher. Whoever reads it may be slow, or gone: what it does not take
 // at once waits here, and after an error everything is thrown away.
 class Sink {
  public:
-  // `name` for people: "standard output". The descriptor stays the caller's.
+  // `name` for people: "standard output". The descriptor stays the caller's, and blocking, as
+  // others have it, too.
   Sink(int descriptor, std::string name);
 
   void add(std::string_view bytes);
@@ -20,9 +23,11 @@ class Sink {
   // Waits until all is taken; false where that failed.
   bool finish();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return own_.is_open() ? own_.number() : descriptor_; }
   bool is_terminal() const { return is_terminal_; }
   bool has_pending() const { return !pending_.empty(); }
+  // It says that it takes bytes, and takes none: there is nothing to wait for but time.
+  bool is_stuck() const { return is_stuck_; }
   // Enough waits: whoever prints should.
   bool is_full() const { return pending_.size() > kFull; }
   // Why it takes nothing more; empty: it does.
@@ -32,12 +37,16 @@ class Sink {
  private:
   static constexpr std::size_t kFull = std::size_t{256} << 10;
 
+  // False where it has taken nothing.
   bool write_some(std::string_view bytes, std::size_t& count);
   bool takes_bytes(int timeout) const;
 
   int descriptor_;
   std::string name_;
   bool is_terminal_;
+  // The same terminal or pipe, in a description that does not block.
+  Descriptor own_;
+  bool is_stuck_ = false;
   std::string pending_;
   std::string error_;
 };

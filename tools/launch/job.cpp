@@ -27,6 +27,8 @@ constexpr Nanoseconds kBetweenLooks = 1s;
 // For what ranks started and left behind.
 constexpr Nanoseconds kLeftOverGrace = 5s;
 constexpr Nanoseconds kBetweenLeftOvers = 20ms;
+// To write where a descriptor says that it takes bytes, and takes none.
+constexpr Nanoseconds kBetweenTries = 20ms;
 
 // Tells jobs of one host apart, and is the name of a folder.
 std::string new_job_id() {
@@ -111,7 +113,9 @@ void Job::wait(Nanoseconds timeout) {
     }
   };
   for (const StandardStream stream : {StandardStream::Output, StandardStream::Error}) {
-    if (console_.sink(stream).has_pending()) {
+    if (console_.sink(stream).is_stuck()) {
+      timeout = std::min(timeout, kBetweenTries);
+    } else if (console_.sink(stream).has_pending()) {
       add(console_.sink(stream).descriptor(), POLLOUT);
     }
   }

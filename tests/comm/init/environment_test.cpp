@@ -126,18 +126,44 @@ TEST_SUITE("comm/environment") {
     CHECK(read(kOwn).worker == WorkerSpec{5, 16, 7, true, 12});
   }
 
-  TEST_CASE("of several launchers the innermost counts") {
-    Values values = with(kPmi, kOpenMpi);
+  TEST_CASE("of several launchers that agree the innermost counts") {
+    Values values = with(kPmi, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}});
+    CHECK(read(values).launcher == Launcher::Pmi);
+    values = with(values, {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
     CHECK(read(values).launcher == Launcher::OpenMpi);
-    const Values same{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "6"}};
-    values = with(with(values, kSlurm), same);
-    values.erase("OMPI_COMM_WORLD_LOCAL_RANK");
-    values.erase("OMPI_COMM_WORLD_LOCAL_SIZE");
+    values = with(with(values, kSlurm), {{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}});
     CHECK(read(values).launcher == Launcher::Slurm);
-    values = with(values, kTorchrun);
+    values = with(values, kByHand);
     CHECK(read(values).launcher == Launcher::Torchrun);
     values = with(values, kOwn);
     CHECK(read(values).launcher == Launcher::Own);
+  }
+
+  TEST_CASE("launchers that contradict each other are named with their variables") {
+    const Values one{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+    for (const Values& values :
+         {with(one, kOpenMpi), with(one, kPmi), with(one, kSlurm), with(kByHand, kOpenMpi),
+          with(kTorchrun, kOpenMpi), with(kOpenMpi, kPmi), with(kSlurm, kPmi),
+          with(kSlurm, kOpenMpi),
+          with(kByHand, {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}}),
+          with(kByHand, {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}})}) {
+      expect_error(values, ": unset those of one launcher");
+      CHECK(read(with(values, kOwn)).launcher == Launcher::Own);
+    }
+    expect_error(with(one, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+                 "RANK, WORLD_SIZE say rank 0 of 1, but OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE "
+                 "say rank 1 of 2");
+  }
+
+  TEST_CASE("what another launcher started on each node may be a torchrun") {
+    const Values of_nodes{{"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+    CHECK(read(with(kTorchrun, of_nodes)).rank == 2);
+    CHECK(read(with(kTorchrun, of_nodes)).size == 4);
+    expect_error(with(kByHand, of_nodes), "unset those of one launcher");
+    CHECK(read(with(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}}), kByHand)).size == 4);
   }
 
   TEST_CASE("a batch script of Slurm is no rank, and a step of one task is one") {

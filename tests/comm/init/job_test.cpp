@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/init/meeting_folder.h"
 #include "comm/flight/memory.h"
 #include "comm/init/init.h"
 #include "comm/shm/segment.h"
@@ -115,7 +116,18 @@ TEST_SUITE("comm/job") {
     CHECK(end.code == 3);
     CHECK_MESSAGE(has(end.output, "must be a folder of this user that no other may enter"),
                   end.output);
+    // Long before rank 0 can have come.
+    const Values other{
+        {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}};
+    end = JobProcess(other, {"sum", "600"}).wait();
+    CHECK_MESSAGE(has(end.output, "must be a folder of this user that no other may enter"),
+                  end.output);
     REQUIRE(::rmdir(path.c_str()) == 0);
+    std::filesystem::create_directory_symlink(folder.path(), path);
+    end = JobProcess(other, {"sum", "600"}).wait();
+    CHECK_MESSAGE(has(end.output, "must be a folder of this user that no other may enter"),
+                  end.output);
+    REQUIRE(::unlink(path.c_str()) == 0);
 
     JobProcess live(
         {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}}, {"sum"});
@@ -127,6 +139,24 @@ TEST_SUITE("comm/job") {
     CHECK_MESSAGE(
         has(end.output, "another rank 0 of the same job is waiting for its ranks there: give"),
         end.output);
+  }
+
+  TEST_CASE("ranks meet in the first folder that is one, and hear of all that are none") {
+    const testing::TemporaryFolder folder;
+    const auto found = [&](const Values& values) {
+      return meeting_folder({}, [&](std::string_view name) -> std::optional<std::string> {
+               const auto value = values.find(std::string(name));
+               return value == values.end() ? std::nullopt : std::optional(value->second);
+             }).parent_path();
+    };
+    const std::string none = folder / "none";
+    const std::string other = folder.path();
+    CHECK(found({{"XDG_RUNTIME_DIR", other}, {"TMPDIR", none}}) == other);
+    CHECK(found({{"XDG_RUNTIME_DIR", none}, {"TMPDIR", other}}) == other);
+    CHECK(found({{"TMPDIR", other}}) == other);
+    CHECK(found({{"XDG_RUNTIME_DIR", none}, {"TMPDIR", none}}) == "/tmp");
+    CHECK(found({{"TMPDIR", "/proc/self/exe"}}) == "/tmp");
+    CHECK(found({}) == "/tmp");
   }
 
   TEST_CASE("ranks that do not come are named, by rank 0 and by those that wait for it") {
