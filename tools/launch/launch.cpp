@@ -100,6 +100,7 @@ class Job {
       take_output(ranks_.rank(rank));
     }
     take_ends();
+    ranks_.reap();
     if (clock_.now() >= next_look_) {
       look();
       next_look_ = clock_.now() + kBetweenLooks;
@@ -265,33 +266,36 @@ class Job {
   // What the ranks started and did not end: a program behind a shell, for one. After a signal to
   // the job it has the time of a shutdown, too.
   void end_left_overs() {
-    if (!ranks_.has_left_overs()) {
-      return;
-    }
     const bool is_stopped = supervisor_.stop_signal() != 0;
-    ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM);
-    const Nanoseconds end =
-        clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
-    bool is_over = false;
-    while (!is_over && clock_.now() < end && ranks_.has_left_overs()) {
-      pass_output(kBetweenLeftOvers);
-      const std::vector<int> signals = signals_.take();
-      is_over = std::ranges::find(signals, SIGINT) != signals.end();
+    const bool has_time = !is_stopped || !supervisor_.has_killed();
+    ranks_.reap();
+    if (has_time && ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM)) {
+      const Nanoseconds end =
+          clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
+      bool is_over = false;
+      while (!is_over && clock_.now() < end && ranks_.send_left_overs(0)) {
+        const std::vector<int> signals = pass_output(kBetweenLeftOvers);
+        is_over = std::ranges::find(signals, SIGINT) != signals.end();
+      }
     }
-    ranks_.send_left_overs(SIGKILL);
-    // They end at once; the system gives them to this process.
-    const Nanoseconds patience = clock_.now() + 1s;
-    while (ranks_.has_left_overs() && clock_.now() < patience) {
+    // They end at once; one of them may have started another meanwhile.
+    const Nanoseconds patience = clock_.now() + kLeftOverGrace;
+    while (ranks_.send_left_overs(SIGKILL) && clock_.now() < patience) {
       pass_output(kBetweenLeftOvers);
     }
+    ranks_.reap();
   }
 
-  void pass_output(Nanoseconds timeout) {
+  // The signals that came meanwhile.
+  std::vector<int> pass_output(Nanoseconds timeout) {
     wait(timeout);
+    std::vector<int> signals = signals_.take();
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       take_output(ranks_.rank(rank));
     }
+    ranks_.reap();
     console_.flush();
+    return signals;
   }
 
   // Says once for each what cannot be written.
