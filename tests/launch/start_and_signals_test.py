@@ -303,7 +303,9 @@ class Signals(LaunchTest):
             job.send(signal.SIGTERM)
             time.sleep(0.1)
             job.send(signal.SIGTERM)
-            self.check_ended(job, 143)
+            ranks = "rank 0 had not ended and is" if size == 1 else \
+                f"ranks 0-{size - 1} had not ended and are"
+            self.check_ended(job, 143, f"{ranks} killed (SIGKILL)")
             self.assertGreater(time.monotonic() - begin, 0.7)
         self.each([(size,) for size in (1, 2, 4)], run)
 

@@ -12,6 +12,7 @@
 
 #include "comm/clock.h"
 #include "comm/flight/hang_report.h"
+#include "comm/ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/quoted.h"
@@ -229,10 +230,25 @@ class Job {
     for (const auto& [rank, signal] : actions.signals) {
       ranks_.send(rank, signal);
     }
+    say_killed(actions);
     if (is_new && !supervisor_.has_not_started()) {
       const RankFailure& failure = *supervisor_.failure();
       console_.note(
           fmt::format("rank {} {}; the others are told, and end", failure.rank, failure.text));
+    }
+  }
+
+  // Of a job that is stopped: a report says it of one that has failed.
+  void say_killed(const Supervisor::Actions& actions) {
+    std::vector<int> killed;
+    for (const auto& [rank, signal] : actions.signals) {
+      if (signal == SIGKILL) {
+        killed.push_back(rank);
+      }
+    }
+    if (supervisor_.stop_signal() != 0 && !killed.empty()) {
+      console_.note(fmt::format("{} had not ended and {} killed (SIGKILL)",
+                                comm::named_ranks(killed), killed.size() > 1 ? "are" : "is"));
     }
   }
 
