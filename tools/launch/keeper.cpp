@@ -116,8 +116,9 @@ int run_keeper(const std::vector<std::string>& arguments) {
   int orders = -1;
   const std::string text = arguments.size() == 2 ? arguments[0] : "";
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), orders);
-  check<ConfigError>(error == std::errc() && orders > STDERR_FILENO,
-                     "keeper: a descriptor and a variable are expected; only the launcher calls this");
+  check<ConfigError>(
+      error == std::errc() && orders > STDERR_FILENO,
+      "keeper: a descriptor and a variable are expected; only the launcher calls this");
   const pid_t launcher = ::getppid();
   sigset_t all;
   sigfillset(&all);

@@ -278,8 +278,7 @@ void LaunchedRanks::reap() {
 
 void LaunchedRanks::replace_keeper(const siginfo_t& end) {
   const RankExit how{.value = end.si_status, .is_signal = end.si_code != CLD_EXITED};
-  const std::string text =
-      fmt::format("the keeper (process {}) {}", end.si_pid, describe(how));
+  const std::string text = fmt::format("the keeper (process {}) {}", end.si_pid, describe(how));
   std::string why = "they are ended again and again";
   if (num_keepers_ < kMostKeepers) {
     try {
@@ -292,9 +291,10 @@ void LaunchedRanks::replace_keeper(const siginfo_t& end) {
       why = error.what();
     }
   }
-  console_.note(fmt::format("{}, and there is no other: {}; what the ranks have started would stay "
-                            "if the launcher were killed",
-                            text, why));
+  console_.note(
+      fmt::format("{}, and there is no other: {}; what the ranks have started would stay "
+                  "if the launcher were killed",
+                  text, why));
 }
 
 bool LaunchedRanks::send_left_overs(int signal) const {
