@@ -205,12 +205,15 @@ Examples:
   command->add_option("--megabytes", *megabytes, "of each input, 2^20 bytes to one")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--folder", *folder, "where inputs and outputs are made and removed again; TMPDIR, else /tmp")
+  command
+      ->add_option("--folder", *folder,
+                   "where inputs and outputs are made and removed again; TMPDIR, else /tmp")
       ->type_name("PATH");
   return {command, [arguments, megabytes, folder] {
-            return run_bench(*arguments,
-                             [&] { return bench_data(folder->empty() ? temporary_folder() : *folder, *megabytes,
-                                                arguments->rounds); });
+            return run_bench(*arguments, [&] {
+              return bench_data(folder->empty() ? temporary_folder() : *folder, *megabytes,
+                                arguments->rounds);
+            });
           }};
 }
 

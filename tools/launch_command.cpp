@@ -30,8 +30,11 @@ standard error. With --log-dir, they go to FOLDER/<job>/rank-R.out and rank-R.er
 A rank that fails ends the job: the others are told at once, get SIGTERM, and 5 s later SIGKILL. The
 report names the first rank that failed and how, its last lines, and where all ranks were. SIGINT
 (Ctrl-C) and SIGTERM go to all ranks, which have --shutdown-timeout to end; a second Ctrl-C ends
-them at once. SIGUSR2 prints where each rank is, now. Nothing is left behind, even where the launcher
-itself is killed.
+them at once; ranks that had to be killed are named. SIGUSR2 prints where each rank is, now.
+
+All that ranks have started ends with the job, daemons with a session of their own, too. Where the
+launcher itself is killed, a keeper beside it ends the ranks and what came of them; it cannot find
+what has left the rank's process group, lost its parent and emptied its environment.
 
 Exit codes: 0 all ranks are done; 1 a rank failed (its own with --propagate-exit-code); 2 a wrong
 command line, or a program that cannot be started; 75 ranks left with 75, their state is saved: start

@@ -53,7 +53,7 @@ std::optional<BreakPoint> read_break_point(const Lookup& lookup, int world_size)
   return BreakPoint{*rank, step};
 }
 
-void DebugBreak::at(std::int64_t step) {
+void DebugBreak::at(std::int64_t step, const std::function<bool()>& is_stopped) {
   if (!point_ || is_over_ || point_->rank != rank_ || (point_->step && *point_->step != step)) {
     return;
   }
@@ -73,6 +73,10 @@ void DebugBreak::at(std::int64_t step) {
   while (!is_traced()) {
     if (::sigtimedwait(&go_on, nullptr, &kBetweenLooks) == SIGCONT) {
       why = "it was told to";
+      break;
+    }
+    if (is_stopped && is_stopped()) {
+      why = "the job is stopped";
       break;
     }
   }

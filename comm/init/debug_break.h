@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -28,7 +29,8 @@ class DebugBreak {
   bool is_set() const { return point_.has_value(); }
   // Returns at once, but where the rank is to stop before this step: there it says on standard
   // error how to attach a debugger, once, and waits until one is attached or SIGCONT arrives.
-  void at(std::int64_t step);
+  // It goes on, too, when `is_stopped` becomes true: the caller then stops as it does without.
+  void at(std::int64_t step, const std::function<bool()>& is_stopped = {});
 
  private:
   std::optional<BreakPoint> point_;

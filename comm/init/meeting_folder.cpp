@@ -182,7 +182,7 @@ Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
     if (check_stop) {
       check_stop();
     }
-    if (struct stat status {}; ::lstat(folder.c_str(), &status) == 0) {
+    if (struct stat status{}; ::lstat(folder.c_str(), &status) == 0) {
       check_private(folder);
     }
     const std::optional<store::Secret> token = read_token(folder);

@@ -18,6 +18,30 @@ class Start(LaunchTest):
     def test_ranks_have_their_environment_and_a_prefix(self):
         def run(size):
             job = Job("--nproc-per-node", size, "--", *shell(
+# Whatever group or session they are in.
+OWN_GROUP = ("timeout 900 sleep 1000", "setsid sleep 1000",
+             "setsid sh -c 'trap \"\" TERM INT; sleep 1000; true'")
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def children_of(parent):
+    """Their states, one letter each."""
+    states = ""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            state, of = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        states += state if int(of) == parent else ""
+    return states
+
+
                 "echo out $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE; echo err $RANK >&2"))
             self.check_ended(job, 0)
             self.assertEqual(sorted(job.out.splitlines()),
@@ -173,7 +197,38 @@ class Ends(LaunchTest):
             job = Job("--nproc-per-node", 2, "--", *shell(script))
             self.check_ended(job, code)
         self.each([("sleep 1000 & exit 0", 0), ("sleep 1000 & kill -9 $$", 1),
-                   ("(trap '' TERM; sleep 1000) & sleep 0.2; exit 1", 1)], run)
+                   ("(trap '' TERM; sleep 1000) & sleep 0.2; exit 1", 1),
+                   *((script, code) for start in OWN_GROUP for script, code in
+                     ((f"{start} & sleep 0.2; exit 0", 0), (f"{start} & sleep 0.2; exit 1", 1)))],
+                  run)
+
+    def test_what_a_rank_started_ends_with_a_job_that_is_stopped(self):
+        def run(start, number):
+            job = Job("--nproc-per-node", 2, "--shutdown-timeout", "1", "--", *shell(
+                f"{start} & echo ready; exec sleep 1001"))
+            job.wait_for_line("ready", 2)
+            job.wait_until(lambda: len(job.pids_of("sleep 1000")) >= 2, "the start of all")
+            job.send(number)
+            self.check_ended(job, 128 + number)
+        self.each([(start, number) for start in OWN_GROUP
+                   for number in (signal.SIGINT, signal.SIGTERM)], run)
+
+    def test_what_the_shell_started_that_became_the_launcher_goes_on(self):
+        script = f"sleep 1002 >/dev/null 2>&1 & echo $!; exec {FSDPTRAIN} launch -- true"
+        run = subprocess.run(shell(script), stdout=subprocess.PIPE, timeout=60, check=False)
+        before = int(run.stdout.split()[0])
+        self.assertEqual(command_of(before), b"sleep\0" b"1002\0")
+        os.kill(before, signal.SIGKILL)
+        self.assertEqual(run.returncode, 0)
+
+    def test_orphans_that_have_ended_are_waited_for_while_ranks_run(self):
+        job = Job("--", *shell("for i in $(seq 100); do (sleep 0.01 &) ; done; echo ready; "
+                               "exec sleep 1000"))
+        job.wait_for_line("ready")
+        job.wait_until(lambda: children_of(job.process.pid).count("Z") == 0 and
+                       not job.pids_of("sleep 0.01"), "the end of all zombies")
+        job.send(signal.SIGTERM)
+        self.check_ended(job, 143)
 
     def test_nothing_outlives_a_launcher_that_is_killed(self):
         def run(size):
@@ -184,6 +239,36 @@ class Ends(LaunchTest):
             job.wait_until(lambda: not job.processes(), "the end of all")
             self.check_ended(job, -signal.SIGKILL)
         self.each([(size,) for size in (1, 2, 3, 4)], run)
+
+    def test_nothing_that_ranks_started_outlives_a_launcher_that_is_killed(self):
+        def run(start):
+            job = Job("--nproc-per-node", 2, "--", *shell(
+                f"{start} & ({start} &); echo ready; exec sleep 1001"))
+            job.wait_for_line("ready", 2)
+            job.wait_until(lambda: len(job.pids_of("sleep 1000")) >= 4, "the start of all")
+            job.send(signal.SIGKILL)
+            job.wait_until(lambda: not job.processes(), "the end of all")
+            self.check_ended(job, -signal.SIGKILL)
+        self.each([(start,) for start in OWN_GROUP], run)
+
+    def test_a_keeper_that_is_stopped_holds_nobody_up(self):
+        job = Job("--nproc-per-node", 2, "--", *WAITS)
+        job.wait_for_line("ready", 2)
+        os.kill(job.pids_of(" keeper ")[0], signal.SIGSTOP)
+        job.send(signal.SIGTERM)
+        self.check_ended(job, 143, seconds=5)
+
+    def test_a_keeper_that_is_killed_is_replaced_and_that_is_said_once(self):
+        job = Job("--nproc-per-node", 2, "--", *shell(f"{OWN_GROUP[0]} & {WAITS[2]}"))
+        job.wait_for_line("ready", 2)
+        for _ in range(2):
+            (keeper,) = job.pids_of(" keeper ")
+            os.kill(keeper, signal.SIGKILL)
+            job.wait_until(lambda: job.pids_of(" keeper ") not in ([], [keeper]), "another keeper")
+        job.send(signal.SIGKILL)
+        job.wait_until(lambda: not job.processes(), "the end of all")
+        self.check_ended(job, -signal.SIGKILL, "was ended by signal 9 (SIGKILL); another has its place")
+        self.check(job.err.count("keeper") == 1, job, "it is said twice")
 
     def test_two_jobs_at_once_know_nothing_of_each_other(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -232,7 +317,9 @@ class Signals(LaunchTest):
             job.send(signal.SIGTERM)
             time.sleep(0.1)
             job.send(signal.SIGTERM)
-            self.check_ended(job, 143)
+            ranks = "rank 0 had not ended and is" if size == 1 else \
+                f"ranks 0-{size - 1} had not ended and are"
+            self.check_ended(job, 143, f"{ranks} killed (SIGKILL)")
             self.assertGreater(time.monotonic() - begin, 0.7)
         self.each([(size,) for size in (1, 2, 4)], run)
 

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "comm/ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/quoted.h"
@@ -91,6 +92,7 @@ void Job::turn() {
     take_output(ranks_.rank(rank));
   }
   take_ends();
+  ranks_.reap();
   if (clock_.now() >= next_look_) {
     look();
     next_look_ = clock_.now() + kBetweenLooks;
@@ -225,6 +227,7 @@ void Job::apply(const Supervisor::Actions& actions) {
   for (const auto& [rank, signal] : actions.signals) {
     ranks_.send(rank, signal);
   }
+  say_killed(actions);
   if (is_new && !supervisor_.has_not_started()) {
     const RankFailure& failure = *supervisor_.failure();
     console_.note(
@@ -232,33 +235,49 @@ void Job::apply(const Supervisor::Actions& actions) {
   }
 }
 
-void Job::end_left_overs() {
-  if (!ranks_.has_left_overs()) {
-    return;
+void Job::say_killed(const Supervisor::Actions& actions) {
+  std::vector<int> killed;
+  for (const auto& [rank, signal] : actions.signals) {
+    if (signal == SIGKILL) {
+      killed.push_back(rank);
+    }
   }
-  const bool is_stopped = supervisor_.stop_signal() != 0;
-  ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM);
-  const Nanoseconds end = clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
-  bool is_over = false;
-  while (!is_over && clock_.now() < end && ranks_.has_left_overs()) {
-    pass_output(kBetweenLeftOvers);
-    const std::vector<int> signals = signals_.take();
-    is_over = std::ranges::find(signals, SIGINT) != signals.end();
-  }
-  ranks_.send_left_overs(SIGKILL);
-  // They end at once; the system gives them to this process.
-  const Nanoseconds patience = clock_.now() + 1s;
-  while (ranks_.has_left_overs() && clock_.now() < patience) {
-    pass_output(kBetweenLeftOvers);
+  if (supervisor_.stop_signal() != 0 && !killed.empty()) {
+    console_.note(fmt::format("{} had not ended and {} killed (SIGKILL)", comm::named_ranks(killed),
+                              killed.size() > 1 ? "are" : "is"));
   }
 }
 
-void Job::pass_output(Nanoseconds timeout) {
+void Job::end_left_overs() {
+  const bool is_stopped = supervisor_.stop_signal() != 0;
+  const bool has_time = !is_stopped || !supervisor_.has_killed();
+  ranks_.reap();
+  if (has_time && ranks_.send_left_overs(is_stopped ? supervisor_.stop_signal() : SIGTERM)) {
+    const Nanoseconds end =
+        clock_.now() + (is_stopped ? options_.shutdown_timeout : kLeftOverGrace);
+    bool is_over = false;
+    while (!is_over && clock_.now() < end && ranks_.send_left_overs(0)) {
+      const std::vector<int> signals = pass_output(kBetweenLeftOvers);
+      is_over = std::ranges::find(signals, SIGINT) != signals.end();
+    }
+  }
+  // They end at once; one of them may have started another meanwhile.
+  const Nanoseconds patience = clock_.now() + kLeftOverGrace;
+  while (ranks_.send_left_overs(SIGKILL) && clock_.now() < patience) {
+    pass_output(kBetweenLeftOvers);
+  }
+  ranks_.reap();
+}
+
+std::vector<int> Job::pass_output(Nanoseconds timeout) {
   wait(timeout);
+  std::vector<int> signals = signals_.take();
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     take_output(ranks_.rank(rank));
   }
+  ranks_.reap();
   console_.flush();
+  return signals;
 }
 
 void Job::say_losses() {

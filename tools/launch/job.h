@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "comm/clock.h"
 #include "tools/launch/console.h"
@@ -40,10 +41,13 @@ class Job {
   void take_ends();
   void look();
   void apply(const Supervisor::Actions& actions);
+  // Of a job that is stopped: a report says it of one that has failed.
+  void say_killed(const Supervisor::Actions& actions);
   // What the ranks started and did not end: a program behind a shell, for one. After a signal to
   // the job it has the time of a shutdown, too.
   void end_left_overs();
-  void pass_output(comm::Nanoseconds timeout);
+  // The signals that came meanwhile.
+  std::vector<int> pass_output(comm::Nanoseconds timeout);
   // Says once for each what cannot be written.
   void say_losses();
   int conclude();

@@ -10,20 +10,25 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
+#include "comm/clock.h"
 #include "comm/link/frame.h"
 #include "comm/store/socket_pairs.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
 #include "tools/launch/cores.h"
+#include "tools/launch/processes.h"
 #include "tools/launch/worker_environment.h"
 
 namespace fsdptrain::tools {
 namespace {
 
 constexpr int kReapMilliseconds = 1000;
+// Somebody ends them on purpose.
+constexpr int kMostKeepers = 16;
 
 // Raises the limit where it may be raised. Ranks inherit it.
 void make_room_for_files(int num_ranks, bool has_logs) {
@@ -57,14 +62,25 @@ int free_port() {
   return is_known ? ntohs(address.sin_port) : 29500;
 }
 
+std::set<pid_t> descendants_of_this() {
+  const auto is_child = [](const RunningProcess& process) { return process.parent == ::getpid(); };
+  const std::vector<pid_t> found = with_descendants(running_processes(), is_child);
+  return {found.begin(), found.end()};
+}
+
 }  // namespace
 
-LaunchedRanks::LaunchedRanks(int master_port, Console& console)
-    : console_(console), processors_(usable_processors()), master_port_(master_port) {}
+LaunchedRanks::LaunchedRanks(const Options& options, int master_port, Console& console)
+    : console_(console),
+      not_of_job_(descendants_of_this()),
+      keeper_(fmt::format("{}={}", kJobVariable, options.job_id)),
+      processors_(usable_processors()),
+      master_port_(master_port) {}
 
 // Delegates, so that the destructor ends what was started where a later rank cannot be.
 LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
-    : LaunchedRanks(options.launch.master_port > 0 ? options.launch.master_port : free_port(),
+    : LaunchedRanks(options,
+                    options.launch.master_port > 0 ? options.launch.master_port : free_port(),
                     console) {
   const int num_ranks = options.launch.num_ranks;
   make_room_for_files(num_ranks, !options.folder.empty());
@@ -97,6 +113,11 @@ LaunchedRanks::~LaunchedRanks() {
     if (!rank->has_ended && ::poll(&ended, 1, kReapMilliseconds) > 0) {
       ::waitpid(rank->process.id, nullptr, 0);
     }
+  }
+  const comm::Deadline deadline(comm::monotonic_clock(),
+                                std::chrono::milliseconds(kReapMilliseconds));
+  while (send_left_overs(SIGKILL) && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -239,12 +260,57 @@ void LaunchedRanks::check_group(LaunchedRank& rank) {
   }
 }
 
-void LaunchedRanks::send_left_overs(int signal) const {
-  for (const auto& rank : ranks_) {
-    if (rank->has_ended && rank->has_group) {
-      ::kill(-rank->process.id, signal);
+void LaunchedRanks::reap() {
+  bool is_any = false;
+  siginfo_t end{};
+  // Of a rank, take_end() has to know how it ended: the next turn.
+  const auto is_rank = [&](const auto& rank) {
+    return !rank->has_ended && rank->process.id == end.si_pid;
+  };
+  while (::waitid(P_ALL, 0, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0 &&
+         std::ranges::none_of(ranks_, is_rank)) {
+    ::waitpid(end.si_pid, nullptr, WNOHANG);
+    is_any = true;
+    if (end.si_pid == keeper_.id()) {
+      replace_keeper(end);
+    }
+    end = {};
+  }
+  if (is_any) {
+    has_left_overs();
+  }
+}
+
+void LaunchedRanks::replace_keeper(const siginfo_t& end) {
+  const RankExit how{.value = end.si_status, .is_signal = end.si_code != CLD_EXITED};
+  const std::string text = fmt::format("the keeper (process {}) {}", end.si_pid, describe(how));
+  std::string why = "they are ended again and again";
+  if (num_keepers_ < kMostKeepers) {
+    try {
+      keeper_.start_again();
+      if (num_keepers_++ == 1) {
+        console_.note(text + "; another has its place");
+      }
+      return;
+    } catch (const IoError& error) {
+      why = error.what();
     }
   }
+  console_.note(
+      fmt::format("{}, and there is no other: {}; what the ranks have started would stay "
+                  "if the launcher were killed",
+                  text, why));
+}
+
+bool LaunchedRanks::send_left_overs(int signal) const {
+  bool is_any = false;
+  for (const pid_t process : descendants_of_this()) {
+    if (process != keeper_.id() && !not_of_job_.contains(process)) {
+      is_any = true;
+      ::kill(process, signal);
+    }
+  }
+  return is_any;
 }
 
 }  // namespace fsdptrain::tools

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,13 +64,19 @@ class LaunchedRanks {
   void tell(const RankFailure& failure);
   // To its process; SIGKILL, to all that it has started, too.
   void send(int rank, int signal);
-  // What is left of the ranks' process groups when the ranks have ended. Those that have ended are
-  // waited for.
+  // Whether anything is left of the process groups of ranks that have ended. Members that have
+  // ended are waited for.
   bool has_left_overs();
-  void send_left_overs(int signal) const;
+  // Waits for all children that have ended but ranks, which take_end() takes; starts another keeper
+  // where it has ended, and says so.
+  void reap();
+  // When the ranks have ended: to all that come of them, in whatever group or session; false where
+  // there is nobody. With 0, nobody gets a signal.
+  bool send_left_overs(int signal) const;
 
  private:
-  LaunchedRanks(int master_port, Console& console);
+  LaunchedRanks(const Options& options, int master_port, Console& console);
+  void replace_keeper(const siginfo_t& end);
   void start(const Options& options, int rank, int segment, comm::store::SocketPair pair);
   // Whether the group of a rank that has ended has members. Members that have ended hold its number
   // until they are waited for, which happens here, just before it asks: later the number may be
@@ -76,7 +84,10 @@ class LaunchedRanks {
   void check_group(LaunchedRank& rank);
 
   Console& console_;
+  // What came of this process before any rank: of the shell that became the launcher.
+  std::set<pid_t> not_of_job_;
   Keeper keeper_;
+  int num_keepers_ = 1;
   std::unique_ptr<comm::Segment> segment_;
   std::vector<std::unique_ptr<LaunchedRank>> ranks_;
   std::optional<comm::store::ServerThread> store_;

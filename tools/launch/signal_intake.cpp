@@ -14,7 +14,7 @@ namespace fsdptrain::tools {
 SignalIntake::SignalIntake() {
   sigset_t taken;
   sigemptyset(&taken);
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
     struct sigaction action {};
     if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
       sigaddset(&taken, signal);
@@ -35,7 +35,9 @@ std::vector<int> SignalIntake::take() const {
   std::vector<int> signals;
   signalfd_siginfo info{};
   while (::read(arrived_.number(), &info, sizeof info) == sizeof info) {
-    signals.push_back(static_cast<int>(info.ssi_signo));
+    if (const int signal = static_cast<int>(info.ssi_signo); signal != SIGCHLD) {
+      signals.push_back(signal);
+    }
   }
   return signals;
 }

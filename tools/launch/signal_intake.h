@@ -18,7 +18,8 @@ class SignalIntake {
   ~SignalIntake();
 
   int descriptor() const { return arrived_.number(); }
-  // Those that have arrived since the last call, in the order of their numbers.
+  // Those that have arrived since the last call, in the order of their numbers. SIGCHLD is none of
+  // them: it makes that the descriptor can be read.
   std::vector<int> take() const;
 
  private:

@@ -86,6 +86,8 @@ class Supervisor {
   // The failure that ended the job.
   const std::optional<RankFailure>& failure() const { return failure_; }
   bool has_not_started() const { return has_not_started_; }
+  // Ranks have got SIGKILL.
+  bool has_killed() const { return has_killed_; }
   // The signal that stopped the job, or 0.
   int stop_signal() const { return stop_signal_; }
   // How a rank ended, if it has.

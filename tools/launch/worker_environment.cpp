@@ -35,7 +35,7 @@ Environment worker_environment(const Environment& base, const Worker& worker) {
   set("ROLE_NAME", worker.role);
   set("MASTER_ADDR", worker.master_addr);
   set("MASTER_PORT", std::to_string(worker.master_port));
-  set("TORCHELASTIC_RUN_ID", worker.job_id);
+  set(kJobVariable, worker.job_id);
   set("TORCHELASTIC_RESTART_COUNT", "0");
   set("TORCHELASTIC_MAX_RESTARTS", "0");
   set("TORCHELASTIC_USE_AGENT_STORE", "False");

@@ -13,6 +13,9 @@ namespace fsdptrain::tools {
 
 using Environment = std::map<std::string, std::string>;
 
+// The job's name; what comes of its workers can be told by it.
+inline constexpr const char* kJobVariable = "TORCHELASTIC_RUN_ID";
+
 // The environment of this process.
 Environment own_environment();
 

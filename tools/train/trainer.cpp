@@ -188,7 +188,7 @@ int Trainer::train_all() {
   int signal = agreed_signal();
   while (steps_done_ < config_.train.steps && signal == 0) {
     const std::int64_t step = steps_done_;
-    debug_break_.at(step + 1);
+    debug_break_.at(step + 1, [this] { return signals_.pending() != 0; });
     train_one(step);
     ++steps_done_;
     if (account_ != nullptr) {

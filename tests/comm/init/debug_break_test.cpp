@@ -42,6 +42,13 @@ TEST_SUITE("comm/debug_break") {
                          ConfigError);
   }
 
+  TEST_CASE("a rank that stops goes on when its job is stopped") {
+    DebugBreak here({BreakPoint{0, std::nullopt}}, 0);
+    int num_looks = 0;
+    here.at(0, [&] { return ++num_looks == 2; });
+    CHECK(num_looks == 2);
+  }
+
   TEST_CASE("other ranks, and other steps, do not stop") {
     DebugBreak unset(std::nullopt, 0);
     CHECK_FALSE(unset.is_set());

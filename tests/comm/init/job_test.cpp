@@ -10,9 +10,9 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/init/meeting_folder.h"
 #include "comm/flight/memory.h"
 #include "comm/init/init.h"
+#include "comm/init/meeting_folder.h"
 #include "comm/shm/segment.h"
 #include "comm/store/server_loop.h"
 #include "comm/store/socket_pairs.h"
@@ -144,10 +144,13 @@ TEST_SUITE("comm/job") {
   TEST_CASE("ranks meet in the first folder that is one, and hear of all that are none") {
     const testing::TemporaryFolder folder;
     const auto found = [&](const Values& values) {
-      return meeting_folder({}, [&](std::string_view name) -> std::optional<std::string> {
-               const auto value = values.find(std::string(name));
-               return value == values.end() ? std::nullopt : std::optional(value->second);
-             }).parent_path();
+      return meeting_folder({},
+                            [&](std::string_view name) -> std::optional<std::string> {
+                              const auto value = values.find(std::string(name));
+                              return value == values.end() ? std::nullopt
+                                                           : std::optional(value->second);
+                            })
+          .parent_path();
     };
     const std::string none = folder / "none";
     const std::string other = folder.path();
