@@ -5,7 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +64,14 @@ Board board_at(std::span<std::byte> bytes, const Segment::Shape& shape, std::uin
           bytes.subspan(begin + layout.board_bytes, layout.staging_bytes), shape.num_ranks};
 }
 
+// What the user set, where that is the cause: "; the limit is 4096 bytes: raise it (ulimit -f)".
+std::string limit_text(__rlimit_resource resource, const char* option) {
+  rlimit limit{};
+  return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY
+             ? fmt::format("; the limit is {} bytes: raise it (ulimit {})", limit.rlim_cur, option)
+             : "";
+}
+
 }  // namespace
 
 std::uint64_t arena_bytes(int num_ranks, std::uint64_t machine_bytes) {
@@ -87,7 +98,8 @@ int Segment::create(const Shape& shape) {
       ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int reason = errno;
     ::close(descriptor);
-    fail<IoError>("shared memory: {} bytes are refused: {}", size, std::strerror(reason));
+    fail<IoError>("shared memory: {} bytes are refused: {}{}", size, std::strerror(reason),
+                  reason == EFBIG ? limit_text(RLIMIT_FSIZE, "-f") : "");
   }
   return descriptor;
 }
@@ -107,8 +119,10 @@ Segment::Segment(int descriptor) {
   const auto nbytes = static_cast<std::size_t>(status.st_size);
   void* address =
       ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  check<OutOfMemoryError>(address != MAP_FAILED, "shared memory: mapping {} bytes failed: {}",
-                          nbytes, std::strerror(errno));
+  // It is no memory yet, and nothing that the size of a model changes.
+  const int reason = errno;
+  check<IoError>(address != MAP_FAILED, "shared memory: mapping {} bytes failed: {}{}", nbytes,
+                 std::strerror(reason), reason == ENOMEM ? limit_text(RLIMIT_AS, "-v") : "");
   bytes_ = {static_cast<std::byte*>(address), nbytes};
   // A core of a rank has no need of the arenas of all, which are much larger than what is used.
   ::madvise(address, nbytes, MADV_DONTDUMP);

@@ -4,11 +4,13 @@ import fcntl
 import os
 import pathlib
 import pty
+import resource
 import struct
 import subprocess
 import tempfile
 import termios
 import threading
+import time
 
 from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
 
@@ -77,6 +79,30 @@ class Output(LaunchTest):
                     f"echo started > {folder}/started"))
                 self.check_ended(job, 2, str(path))
                 self.assertFalse((pathlib.Path(folder) / "started").exists())
+
+    def test_a_job_whose_name_is_taken_has_a_folder_of_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def take():
+                for later in range(5):
+                    name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + later))
+                    taken = pathlib.Path(folder) / f"{name}-{os.getpid()}"
+                    taken.mkdir()
+                    (taken / "rank-0.out").write_text("of another")
+            job = Job("--log-dir", folder, "--", *shell("echo $TORCHELASTIC_RUN_ID"),
+                      preexec_fn=take)
+            self.check_ended(job, 0)
+            name = job.out.split()[-1]
+            self.assertTrue(name.endswith("-2"), name)
+            self.assertEqual((pathlib.Path(folder) / name / "rank-0.out").read_text(), name + "\n")
+
+    def test_limits_of_the_shell_are_named_with_their_cure(self):
+        for limit, option in ((resource.RLIMIT_AS, "ulimit -v"),
+                              (resource.RLIMIT_FSIZE, "ulimit -f")):
+            def lower(limit=limit):
+                resource.setrlimit(limit, (400_000_000, 400_000_000))
+            job = Job("--nproc-per-node", 2, "--", "true", preexec_fn=lower)
+            self.check_ended(job, 1, f"raise it ({option})")
+            self.assertNotIn("micro_batch", job.err)
 
     def test_only_ranks_that_are_asked_for_are_shown(self):
         job = Job("--nproc-per-node", 3, "--local-ranks-filter", "0,2", "--", *shell("echo x"))

@@ -36,14 +36,19 @@ std::string new_job_id() {
   return fmt::format("{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), ::getpid());
 }
 
-std::filesystem::path make_folder(const LaunchOptions& options, const std::string& job_id) {
+// One of its own: the job has another name where that of another, of another container for one, is
+// the same.
+std::filesystem::path make_folder(const LaunchOptions& options, std::string& job_id) {
   if (!options.log_dir) {
     return {};
   }
   // Of a worker, wherever it goes.
-  const std::filesystem::path folder = std::filesystem::absolute(*options.log_dir) / job_id;
-  make_folders(folder);
-  return folder;
+  const std::filesystem::path base = std::filesystem::absolute(*options.log_dir);
+  const std::string name = job_id;
+  for (int i = 2; make_folders(base / job_id).empty(); ++i) {
+    job_id = fmt::format("{}-{}", name, i);
+  }
+  return base / job_id;
 }
 
 Supervisor::Options supervisor_options(const LaunchOptions& options) {
