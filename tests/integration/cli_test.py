@@ -5,13 +5,11 @@ Usage: cli_test.py FSDPTRAIN SOURCE_DIR
 
 import math
 import os
-import pathlib
 import re
 import resource
 import signal
 import struct
 import subprocess
-import unittest
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SOURCE_DIR, CliTest, main
 

@@ -8,16 +8,12 @@ import sys
 import tempfile
 import time
 
-from launch_case import Job, LaunchTest, main, shell, signal
+from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
 
 IGNORES_TERM = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
 WAITS = shell("echo ready; exec sleep 1000")
 
 
-class Start(LaunchTest):
-    def test_ranks_have_their_environment_and_a_prefix(self):
-        def run(size):
-            job = Job("--nproc-per-node", size, "--", *shell(
 # Whatever group or session they are in.
 OWN_GROUP = ("timeout 900 sleep 1000", "setsid sleep 1000",
              "setsid sh -c 'trap \"\" TERM INT; sleep 1000; true'")
@@ -42,6 +38,10 @@ def children_of(parent):
     return states
 
 
+class Start(LaunchTest):
+    def test_ranks_have_their_environment_and_a_prefix(self):
+        def run(size):
+            job = Job("--nproc-per-node", size, "--", *shell(
                 "echo out $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE; echo err $RANK >&2"))
             self.check_ended(job, 0)
             self.assertEqual(sorted(job.out.splitlines()),
