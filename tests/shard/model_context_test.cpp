@@ -18,6 +18,7 @@ using comm::World;
 using testing::Chain;
 using testing::ChainLoss;
 using testing::gathers_and_reductions;
+using testing::on_two_and_three;
 
 // A chain with a group for each block and one for the rest, whose number is the last.
 struct GroupedChain {
@@ -59,13 +60,6 @@ struct GroupedChain {
 };
 
 constexpr int kNumBlocks = 4;
-
-void on_two_and_three(const std::function<void(World&)>& body) {
-  for (const int num_ranks : {2, 3}) {
-    CAPTURE(num_ranks);
-    comm::run_ranks({.num_ranks = num_ranks}, body);
-  }
-}
 
 }  // namespace
 

@@ -6,59 +6,17 @@
 
 #include <doctest/doctest.h>
 
-#include "models/gpt2/model.h"
-#include "models/llama/model.h"
-#include "runtime/base/random.h"
-#include "runtime/base/rank_context.h"
 #include "shard/param_group.h"
 #include "tests/support/sharded_net.h"
+#include "tests/support/tiny_decoders.h"
 
 namespace fsdptrain::testing {
 namespace {
 
-constexpr std::int64_t kVocab = 61;
-
-models::Gpt2Config gpt2_config() {
-  return {.vocab_size = kVocab,
-          .max_seq_len = 12,
-          .num_layers = 2,
-          .num_heads = 3,
-          .embed_dim = 12,
-          .dropout = 0.1};
-}
-
-models::LlamaConfig llama_config(bool tied) {
-  models::LlamaConfig config;
-  config.vocab_size = kVocab;
-  config.max_seq_len = 12;
-  config.num_layers = 2;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.embed_dim = 12;
-  config.head_dim = 6;
-  config.ffn_dim = 20;
-  config.tie_embeddings = tied;
-  return config;
-}
-
-Tensor tokens_of(int rank, int step) {
-  const Tensor tokens = Tensor::empty({2, 9}, DType::Int64);
-  for (std::int64_t i = 0; i < tokens.numel(); ++i) {
-    const auto key = static_cast<std::uint64_t>(10 * step + rank);
-    tokens.mutable_values<std::int64_t>()[static_cast<std::size_t>(i)] =
-        philox(static_cast<std::uint64_t>(i), key, 4).word[0] % kVocab;
-  }
-  return tokens;
-}
-
 template <ops::HeadForm form>
 struct DecoderLoss {
   Tensor operator()(models::Decoder& model, int rank, int step, DType /*dtype*/) const {
-    RandomKeys& random = current_context().random;
-    random.step = static_cast<std::uint64_t>(step);
-    random.first_sample = static_cast<std::uint64_t>(2 * rank);
-    return model.loss(models::one_document(tokens_of(rank, step)), tokens_of(rank, step + 50),
-                      {.loss_scale = 0.1, .form = form});
+    return tiny_loss(model, rank, step, form);
   }
 };
 
@@ -144,21 +102,21 @@ TEST_SUITE("shard/param_group of models") {
     for (const nn::Recompute recompute :
          {nn::Recompute::None, nn::Recompute::Selective, nn::Recompute::Full}) {
       CAPTURE(static_cast<int>(recompute));
-      check_bits<models::Gpt2>(gpt2_config(), recompute);
+      check_bits<models::Gpt2>(tiny_gpt2(), recompute);
     }
   }
 
   TEST_CASE("a head that computes its gradient in the forward has the gradients of one rank") {
     constexpr auto kForm = ops::HeadForm::GradientInForward;
-    check_bits<models::Gpt2, kForm>(gpt2_config(), nn::Recompute::None);
-    check_bits<models::Llama, kForm>(llama_config(true), nn::Recompute::Full);
+    check_bits<models::Gpt2, kForm>(tiny_gpt2(), nn::Recompute::None);
+    check_bits<models::Llama, kForm>(tiny_llama(true), nn::Recompute::Full);
   }
 
   TEST_CASE("Llama, whose adjacent parameters are multiplied as one, has those of one rank") {
     for (const bool tied : {false, true}) {
       CAPTURE(tied);
-      check_bits<models::Llama>(llama_config(tied), nn::Recompute::None);
-      check_bits<models::Llama>(llama_config(tied), nn::Recompute::None,
+      check_bits<models::Llama>(tiny_llama(tied), nn::Recompute::None);
+      check_bits<models::Llama>(tiny_llama(tied), nn::Recompute::None,
                                 {.param_dtype = DType::BFloat16});
     }
   }
@@ -167,10 +125,10 @@ TEST_SUITE("shard/param_group of models") {
     constexpr auto kForm = ops::HeadForm::GradientInForward;
     for (const nn::Recompute recompute : {nn::Recompute::None, nn::Recompute::Full}) {
       CAPTURE(static_cast<int>(recompute));
-      check_groups<models::Gpt2>(gpt2_config(), recompute, "h.");
-      check_groups<models::Gpt2, kForm>(gpt2_config(), recompute, "h.");
-      check_groups<models::Llama>(llama_config(false), recompute, "model.layers.");
-      check_groups<models::Llama, kForm>(llama_config(true), recompute, "model.layers.");
+      check_groups<models::Gpt2>(tiny_gpt2(), recompute, "h.");
+      check_groups<models::Gpt2, kForm>(tiny_gpt2(), recompute, "h.");
+      check_groups<models::Llama>(tiny_llama(false), recompute, "model.layers.");
+      check_groups<models::Llama, kForm>(tiny_llama(true), recompute, "model.layers.");
     }
   }
 }

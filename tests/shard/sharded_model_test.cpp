@@ -19,17 +19,11 @@ using testing::Chain;
 using testing::ChainLoss;
 using testing::difference_of;
 using testing::Of;
+using testing::on_two_and_three;
 using testing::ShardedChain;
 using testing::Values;
 
 constexpr int kNumBlocks = 4;
-
-void on_two_and_three(const std::function<void(World&)>& body) {
-  for (const int num_ranks : {2, 3}) {
-    CAPTURE(num_ranks);
-    comm::run_ranks({.num_ranks = num_ranks}, body);
-  }
-}
 
 }  // namespace
 

@@ -204,6 +204,14 @@ inline void on_ranks(const std::function<void(comm::World&)>& body) {
   }
 }
 
+// Where one rank alone calls no collective.
+inline void on_two_and_three(const std::function<void(comm::World&)>& body) {
+  for (const int num_ranks : {2, 3}) {
+    CAPTURE(num_ranks);
+    comm::run_ranks({.num_ranks = num_ranks}, body);
+  }
+}
+
 inline std::int64_t sum_over_ranks(comm::World& world, std::int64_t value) {
   const Tensor sum = Tensor::full({1}, static_cast<double>(value), DType::Int64);
   world.control().issue(comm::all_reduce(sum)).wait();
