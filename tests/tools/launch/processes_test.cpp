@@ -1,0 +1,69 @@
+#include "tools/launch/processes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+namespace fsdptrain::tools {
+namespace {
+
+bool holds(const std::vector<RunningProcess>& processes, const RunningProcess& wanted) {
+  return std::any_of(processes.begin(), processes.end(), [&](const RunningProcess& process) {
+    return process.id == wanted.id && process.parent == wanted.parent;
+  });
+}
+
+// Whether `program` could be run.
+bool run_to_its_end(const char* program) {
+  const std::string name = program;
+  char* arguments[] = {const_cast<char*>(name.c_str()), nullptr};
+  pid_t child = 0;
+  return posix_spawnp(&child, program, nullptr, nullptr, arguments, environ) == 0 &&
+         waitpid(child, nullptr, 0) == child;
+}
+
+TEST_CASE("this process is among those that run, with its parent") {
+  CHECK(holds(running_processes(), {.id = getpid(), .parent = getppid()}));
+}
+
+TEST_CASE("processes that end while they are looked at are left out") {
+  std::atomic<bool> done = false;
+  bool all_ran = true;
+  std::thread others([&] {
+    for (int i = 0; i < 1000; ++i) {
+      all_ran = run_to_its_end("true") && all_ran;
+    }
+    done = true;
+  });
+  bool always_found = true;
+  while (!done) {
+    always_found =
+        holds(running_processes(), {.id = getpid(), .parent = getppid()}) && always_found;
+  }
+  others.join();
+  CHECK(all_ran);
+  CHECK(always_found);
+}
+
+TEST_CASE("descendants are found over any number of parents, and once") {
+  const std::vector<RunningProcess> processes = {{2, 1}, {5, 4}, {3, 2}, {4, 3}, {7, 6}, {8, 2}};
+  std::vector<pid_t> found =
+      with_descendants(processes, [](const RunningProcess& p) { return p.id == 2 || p.id == 4; });
+  std::sort(found.begin(), found.end());
+  CHECK(found == std::vector<pid_t>{2, 3, 4, 5, 8});
+}
+
+TEST_CASE("a variable is found by its whole name and value") {
+  const std::string path = getenv("PATH");
+  CHECK(has_variable(getpid(), "PATH=" + path));
+  CHECK_FALSE(has_variable(getpid(), "ATH=" + path));
+  CHECK_FALSE(has_variable(getpid(), "PATH=" + path.substr(0, path.size() - 1)));
+}
+
+}  // namespace
+}  // namespace fsdptrain::tools
