@@ -128,9 +128,17 @@ const TensorEntry& SafetensorsReader::find(std::string_view name) const {
 void SafetensorsReader::read(const TensorEntry& entry, std::span<std::byte> out) const {
   check<ShapeError>(out.size() == entry.nbytes(), "{}: tensor {} has {} bytes, got room for {}",
                     path().string(), shown(entry.name), entry.nbytes(), out.size());
-  const std::size_t count = file_.read_at(data_offset_ + entry.begin, out);
+  read_part(entry, 0, out);
+}
+
+void SafetensorsReader::read_part(const TensorEntry& entry, std::uint64_t offset,
+                                  std::span<std::byte> out) const {
+  check<ShapeError>(offset <= entry.nbytes() && out.size() <= entry.nbytes() - offset,
+                    "{}: tensor {} has {} bytes, asked for {} from byte {} on", path().string(),
+                    shown(entry.name), entry.nbytes(), out.size(), offset);
+  const std::size_t count = file_.read_at(data_offset_ + entry.begin + offset, out);
   check<DataError>(count == out.size(),
-                   "{}: tensor {} has {} bytes, got {}: the file was cut after it was opened",
+                   "{}: tensor {}: wanted {} bytes, got {}: the file was cut after it was opened",
                    path().string(), shown(entry.name), out.size(), count);
 }
 

@@ -36,6 +36,8 @@ class SafetensorsReader {
 
   // Copies the bytes of one of entries(); `out` has exactly as many.
   void read(const TensorEntry& entry, std::span<std::byte> out) const;
+  // Only those from `offset` on, as many as `out` has.
+  void read_part(const TensorEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   File file_;

@@ -34,6 +34,8 @@ class FlatBuffer {
 
   const BufferLayout& layout() const { return layout_; }
   bool trainable() const { return layout_.key().trainable(); }
+  // Whose chunk it is.
+  int rank() const { return rank_; }
 
   // What this rank owns, and the gradients of it (undefined where nothing is trained): one
   // dimension, the original dtype.

@@ -120,6 +120,31 @@ void ShardedModel::zero_grad() {
   }
 }
 
+std::int64_t ShardedModel::num_parameters() const {
+  std::int64_t count = 0;
+  for (const auto& unit : units_) {
+    for (const nn::Parameter& parameter : unit->group().parameters()) {
+      count += parameter.tensor->numel();
+    }
+  }
+  return count;
+}
+
+std::vector<std::string> ShardedModel::tag_group_names() const {
+  std::vector<std::string> names;
+  for (const auto& unit : units_) {
+    names.push_back(unit->name());
+  }
+  names.emplace_back("the gradient norm");
+  return names;
+}
+
+void ShardedModel::set_requires_gradient_sync(bool sync) {
+  for (const auto& unit : units_) {
+    unit->set_requires_gradient_sync(sync, Recurse::No);
+  }
+}
+
 void ShardedModel::mark_active_segments() {
   agree_on_used(used(), comm::ReduceOp::Sum);
 }
@@ -136,7 +161,9 @@ Tensor ShardedModel::used() const {
 
 void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
   if (ranks_.size() > 1) {
-    ranks_.issue(comm::all_reduce(used, {.op = op}, {.root = options_.root})).wait();
+    // Behind the groups of the units.
+    const comm::Tag tag{.root = options_.root, .group = static_cast<std::uint32_t>(units_.size())};
+    ranks_.issue(comm::all_reduce(used, {.op = op}, tag)).wait();
     const std::vector<double> on_all = used.to_vector();
     std::span<const double> rest = std::span(on_all).subspan(1);
     for (const auto& unit : units_) {

@@ -40,6 +40,7 @@ class ShardedModel {
     std::vector<const Tensor*> ignored = {};
     // Tells the models of a run apart.
     std::uint32_t root = 0;
+    comm::ProcessGroup* replicas = nullptr;
   };
 
   ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options);
@@ -70,6 +71,8 @@ class ShardedModel {
   void reset_iter_state();
   // Of several backwards that belong together only the last one waits for its reductions.
   void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
+  // Of all units: ShardedUnit::set_requires_gradient_sync().
+  void set_requires_gradient_sync(bool sync);
 
   // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
   // element, on the ranks' device. It marks active segments, for which the host waits if there are
@@ -83,6 +86,12 @@ class ShardedModel {
   Clipped clip_grad_norm(double max_norm, double p = 2);
 
   const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
+  // What stands in the group of a tag of its collectives: a unit, or what all have together.
+  std::vector<std::string> tag_group_names() const;
+  // Of the model, under the rules, in its order.
+  const std::vector<nn::Parameter>& parameters() const { return parameters_; }
+  // Elements of all that units have, frozen ones too.
+  std::int64_t num_parameters() const;
   comm::ProcessGroup& ranks() { return ranks_; }
   const SlotPool& pool() const { return pool_; }
 

@@ -49,6 +49,7 @@ class ShardedUnit {
   // Where it is in the model; "the root" for the model itself.
   const std::string& name() const { return name_; }
   ParamGroup& group() { return group_; }
+  const ParamGroup& group() const { return group_; }
   const std::vector<nn::Module*>& modules() const { return modules_; }
   // Every parameter of the modules, whoever owns it.
   const std::set<const Tensor*>& tensors() const { return tensors_; }

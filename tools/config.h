@@ -91,6 +91,18 @@ struct EvalConfig {
   double sample_temperature = 0.8;
 };
 
+struct MeshConfig {
+  std::int64_t replicate = 1;
+  std::int64_t shard = 0;
+};
+
+struct ShardConfig {
+  std::string reshard_after_forward = "auto";
+  std::int64_t prefetch = 1;
+  std::string reduce_dtype = "float32";
+  std::string accumulate = "sharded";
+};
+
 struct CommConfig {
   std::int64_t timeout = 600;
   std::string streams = "separate";
@@ -120,6 +132,8 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvalConfig eval;
+  MeshConfig mesh;
+  ShardConfig shard;
   CommConfig comm;
   LogConfig log;
   // In the order of the file: a later rule wins.

@@ -43,6 +43,8 @@ Allowed one_of(std::span<const std::string_view> words) {
 
 constexpr std::string_view kDevices[] = {"cpu", "cuda"};
 constexpr std::string_view kStreams[] = {"separate", "shared"};
+constexpr std::string_view kReshard[] = {"auto", "yes", "no"};
+constexpr std::string_view kAccumulations[] = {"sharded", "exact", "unsharded"};
 constexpr std::string_view kNonFinite[] = {"stop", "skip"};
 constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
 constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
@@ -139,6 +141,14 @@ std::vector<Field> make_fields() {
       {"eval", "prompts", "texts that the model continues at each validation, into samples.jsonl; byte tokens only", [](Config& c) -> Slot { return &c.eval.prompts; }, not_empty()},
       {"eval", "sample_tokens", "tokens to add to each prompt", [](Config& c) -> Slot { return &c.eval.sample_tokens; }, between(1, 1048576)},
       {"eval", "sample_temperature", "1: the own distribution of the model; 0: always the likeliest token", [](Config& c) -> Slot { return &c.eval.sample_temperature; }, between(0, 100)},
+
+      {"mesh", "replicate", "groups of ranks that each hold the whole model, and share out the batch", [](Config& c) -> Slot { return &c.mesh.replicate; }, between(1, 1048576)},
+      {"mesh", "shard", "ranks that a model is shared out over; 0: all that mesh.replicate leaves; mesh.replicate x mesh.shard is the number of ranks", [](Config& c) -> Slot { return &c.mesh.shard; }, between(0, 1048576)},
+
+      {"shard", "reshard_after_forward", "whether a block's parameters are given back after its forward, and gathered again for its backward; auto: yes, but the last block's, which come first in the backward, and the head's; no: more memory, fewer gathers", [](Config& c) -> Slot { return &c.shard.reshard_after_forward; }, one_of(kReshard)},
+      {"shard", "prefetch", "blocks whose parameters are gathered ahead of the one that computes", [](Config& c) -> Slot { return &c.shard.prefetch; }, between(0, 64)},
+      {"shard", "reduce_dtype", "element type in which gradients are summed over ranks; sums over micro-batches are float32", [](Config& c) -> Slot { return &c.shard.reduce_dtype; }, one_of(kDtypeWords)},
+      {"shard", "accumulate", "how gradients of the micro-batches of a step are added: sharded: each is summed over the ranks and added to the rank's part; exact: the same, and sums over ranks and micro-batches are one tree, so that 1, 2, 4, ... ranks give the same bits, for a few more parts of memory; unsharded: whole gradients are added on each rank and summed over the ranks once, for 4 bytes a parameter", [](Config& c) -> Slot { return &c.shard.accumulate; }, one_of(kAccumulations)},
 
       {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes for its samples at a validation, and for writing weights, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
       {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},

@@ -4,11 +4,12 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/init/run_rank.h"
 #include "runtime/base/error.h"
-#include "runtime/base/rank_context.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
@@ -79,36 +80,50 @@ std::string as_json(const std::string& weights, const LossTotals& totals) {
   return json.dump() + "\n";
 }
 
-int evaluate_weights(const Arguments& arguments) {
-  // Before the threads of the context, so that they hold the signals back too.
-  StopSignals signals;
-  RankContext context({.threads = arguments.threads});
-  const ContextGuard guard(context);
-  const TrainedModel trained = arguments.model.load();
+int evaluate_weights(const Arguments& arguments, const StopSignals& signals, comm::World& world) {
+  const TrainedModel trained = arguments.model.load(world.group());
   const Config& config = trained.info.config;
   const DatasetList datasets = open_tokens(arguments, trained);
   EvaluationOptions options{
       .batch = config.train.micro_batch,
       .max_batches = arguments.batches < 0 ? config.eval.batches : arguments.batches};
   const std::uint64_t num_samples = num_evaluated(datasets, options);
-  Progress progress("eval", num_samples, ProgressUnit::Turns);
+  std::optional<Progress> progress;
+  if (world.rank() == 0) {
+    progress.emplace("eval", num_samples, ProgressUnit::Turns);
+  }
   std::uint64_t done = 0;
   options.progress = [&](const LossTotals&) {
     signals.check_stop();
-    done = std::min(done + static_cast<std::uint64_t>(options.batch), num_samples);
-    progress.update(done);
+    // Each rank has one forward at a time.
+    done = std::min(done + static_cast<std::uint64_t>(options.batch * world.size()), num_samples);
+    if (progress) {
+      progress->update(done);
+    }
   };
-  const LossTotals totals = evaluate(*trained.model, datasets, options);
+  const LossTotals totals =
+      evaluate(*trained.model, datasets, options, world.control());
+  progress.reset();
   check<DataError>(totals.num_targets > 0,
                    "eval: no token has a target: each of them ends a document, got {} samples",
                    num_samples);
   check(std::isfinite(totals.nats),
         "eval: the loss of {} is {}: its weights overflow: train again, with a lower optimizer.lr",
         trained.path.string(), totals.nats);
-  print_now(arguments.json
-                ? as_json(trained.path.string(), totals)
-                : fmt::format("weights        {}\n", trained.path.string()) + as_text(totals));
+  if (world.rank() == 0) {
+    print_now(arguments.json
+                  ? as_json(trained.path.string(), totals)
+                  : fmt::format("weights        {}\n", trained.path.string()) + as_text(totals));
+  }
   return static_cast<int>(ExitCode::Done);
+}
+
+int run(const Arguments& arguments) {
+  // Before all other threads, so that they hold the signals back too.
+  const StopSignals signals;
+  return comm::run_rank(
+      {.threads = arguments.threads, .check_stop = [&signals] { signals.check_stop(); }},
+      [&](comm::Job& job) { return evaluate_weights(arguments, signals, job.world()); });
 }
 
 }  // namespace
@@ -119,11 +134,12 @@ Command add_eval_command(CLI::App& app) {
       R"(Prints the mean loss over the tokens in nats, its exponential (the perplexity), and, for byte
 tokens, bits per byte of text. Without --tokens it takes the tokens that the run held back for
 validation, and gives the loss of the last validation in its metrics. It runs on the CPU, whatever
-run.device says.
+run.device says; under a launcher the ranks share out the weights and the tokens.
 
 Examples:
   fsdptrain eval --run runs/quickstart
   fsdptrain eval --run runs/quickstart --ema --json
+  fsdptrain launch --nproc-per-node 2 -- eval --run runs/quickstart
   fsdptrain eval --weights runs/quickstart/weights.safetensors --tokens other.bin)");
   const auto arguments = std::make_shared<Arguments>();
   arguments->model.add_to(*command);
@@ -139,10 +155,7 @@ Examples:
       ->type_name("N");
   command->add_flag("--json", arguments->json, "one JSON object instead of a table");
   add_threads(*command, arguments->threads);
-  return {command, [arguments] {
-            refuse_ranks("eval");
-            return evaluate_weights(*arguments);
-          }};
+  return {command, [arguments] { return run(*arguments); }};
 }
 
 }  // namespace fsdptrain::tools

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/init/run_rank.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/quoted.h"
-#include "runtime/base/rank_context.h"
 #include "runtime/data/byte_text.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -89,23 +89,28 @@ class Dialogue {
   std::vector<std::int64_t> prompt_;
 };
 
-int generate(const Arguments& arguments) {
-  RankContext context({.threads = arguments.threads});
-  const ContextGuard guard(context);
-  const TrainedModel trained = arguments.model.load();
+void write_text(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+int generate(const Arguments& arguments, comm::World& world) {
+  const TrainedModel trained = arguments.model.load(world.group());
   std::error_code no_output;
   check<ConfigError>(!std::filesystem::equivalent(arguments.output, trained.path, no_output),
                      "--output {}: is the file of the weights: choose another place",
                      arguments.output);
   Dialogue dialogue(arguments, trained);
-  if (!arguments.output.empty()) {
+  const bool writes = world.rank() == 0;
+  if (writes && !arguments.output.empty()) {
     const AtomicFile refused_before_the_work(arguments.output);
   }
   std::string text;
   const auto add = [&](std::int64_t token) {
     const std::string piece = dialogue.shown(token);
     text += piece;
-    if (arguments.output.empty()) {
+    if (writes && arguments.output.empty()) {
       print_now(piece);
     }
   };
@@ -114,14 +119,20 @@ int generate(const Arguments& arguments) {
     add(token);
     return true;
   });
-  if (arguments.output.empty()) {
-    print_now("\n");
+  if (!writes) {
     return static_cast<int>(ExitCode::Done);
   }
-  AtomicFile file(arguments.output);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.commit();
+  if (arguments.output.empty()) {
+    print_now("\n");
+  } else {
+    write_text(arguments.output, text);
+  }
   return static_cast<int>(ExitCode::Done);
+}
+
+int run(const Arguments& arguments) {
+  return comm::run_rank({.threads = arguments.threads},
+                        [&](comm::Job& job) { return generate(arguments, job.world()); });
 }
 
 }  // namespace
@@ -131,7 +142,7 @@ Command add_generate_command(CLI::App& app) {
   command->footer(
       R"(Weights of byte tokens take and give text; all others numbers of tokens. The whole text is
 computed again for every token, so a long one takes its time. It runs on the CPU, whatever
-run.device says.
+run.device says; under a launcher the ranks share out the weights and step together.
 
 Examples:
   fsdptrain generate --run runs/quickstart --prompt "In the beginning" --tokens 400
@@ -172,10 +183,7 @@ Examples:
       ->check(not_empty())
       ->type_name("FILE");
   add_threads(*command, arguments->threads);
-  return {command, [arguments] {
-            refuse_ranks("generate");
-            return generate(*arguments);
-          }};
+  return {command, [arguments] { return run(*arguments); }};
 }
 
 }  // namespace fsdptrain::tools

@@ -19,7 +19,7 @@ void TrainedModelArguments::add_to(CLI::App& app) {
   app.add_flag("--ema", ema, "of the run, the averaged weights (train.ema_decay)");
 }
 
-TrainedModel TrainedModelArguments::load() const {
+TrainedModel TrainedModelArguments::load(comm::ProcessGroup& ranks) const {
   check<ConfigError>(!ema || weights.empty(),
                      "--ema: goes with --run: give --weights {} the averaged file itself", weights);
   TrainedModel trained;
@@ -31,9 +31,8 @@ TrainedModel TrainedModelArguments::load() const {
   }
   trained.info = read_weights_info(trained.path);
   trained.model = build_model(trained.info.config);
-  trained.parameters = std::make_unique<nn::FlatParameters>(
-      *trained.model, parameter_options(trained.info.config, Device::cpu()));
-  load_weights(trained.path, *trained.parameters);
+  trained.sharded = shard_model(trained.info.config, *trained.model, ranks);
+  load_weights(trained.path, *trained.sharded);
   return trained;
 }
 

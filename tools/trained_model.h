@@ -6,7 +6,8 @@
 #include <string>
 
 #include "models/common/decoder.h"
-#include "runtime/nn/flat_parameters.h"
+#include "comm/process_group.h"
+#include "shard/sharded_model.h"
 #include "tools/train/weights.h"
 
 // Weights that a run left, ready to be used: what `eval` and `generate` begin with.
@@ -17,7 +18,7 @@ struct TrainedModel {
   WeightsInfo info;
   std::unique_ptr<models::Decoder> model;
   // After the model, which outlives it.
-  std::unique_ptr<nn::FlatParameters> parameters;
+  std::unique_ptr<shard::ShardedModel> sharded;
 };
 
 // The options --run, --weights and --ema.
@@ -28,9 +29,9 @@ struct TrainedModelArguments {
 
   // Declares the options; this object must outlive the parsing.
   void add_to(CLI::App& app);
-  // Needs a bound rank context. DataError for weights that are missing, do not fit the model that
-  // they name, or are not finite.
-  TrainedModel load() const;
+  // Shared out over `ranks`, which call it together and outlive the model. DataError for weights that
+  // are missing, do not fit the model that they name, or are not finite.
+  TrainedModel load(comm::ProcessGroup& ranks) const;
 };
 
 }  // namespace fsdptrain::tools

@@ -1,7 +1,5 @@
 #include "runtime/optim/weight_average.h"
 
-#include <algorithm>
-
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/inplace.h"
@@ -18,7 +16,7 @@ WeightAverage::WeightAverage(const std::vector<nn::FlatChunk>& chunks, double de
     const Tensor values =
         Tensor::empty(p.shape(), p.dtype(), p.device(), MemoryCategory::Optimizer);
     ops::copy_(values, p);
-    averages_.push_back({values, chunk.segments});
+    averages_.push_back(values);
   }
 }
 
@@ -28,21 +26,8 @@ void WeightAverage::update(const std::vector<nn::FlatChunk>& chunks) {
                     averages_.size(), chunks.size());
   const autograd::NoGradGuard no_grad;
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    ops::lerp_(averages_[i].values, chunks[i].parameters, 1 - decay_);
+    ops::lerp_(averages_[i], chunks[i].parameters, 1 - decay_);
   }
-}
-
-std::optional<Tensor> WeightAverage::find(const std::string& name, const Shape& shape) const {
-  for (const auto& [values, segments] : averages_) {
-    const auto segment = std::ranges::find(segments, name, &nn::Segment::name);
-    if (segment != segments.end()) {
-      check<ShapeError>(shape.numel() == segment->end - segment->begin,
-                        "weight average: {} has {} elements, asked for {}", name,
-                        segment->end - segment->begin, shape);
-      return values.alias(shape, Strides::contiguous(shape), segment->begin);
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace fsdptrain::optim

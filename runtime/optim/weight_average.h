@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "runtime/nn/flat_chunk.h"
@@ -19,19 +17,12 @@ class WeightAverage {
   // The same chunks every time.
   void update(const std::vector<nn::FlatChunk>& chunks);
 
-  // The average of the parameter of this name, as a window of this shape; nothing for one that no
-  // chunk holds, which is not trained.
-  std::optional<Tensor> find(const std::string& name, const Shape& shape) const;
+  // Of the chunk of this number: as many elements, in the same places.
+  const Tensor& values(std::size_t chunk) const { return averages_[chunk]; }
 
  private:
-  // A chunk's parameters as they are averaged, and where they lie in it.
-  struct Average {
-    Tensor values;
-    std::vector<nn::Segment> segments;
-  };
-
   double decay_;
-  std::vector<Average> averages_;
+  std::vector<Tensor> averages_;
 };
 
 }  // namespace fsdptrain::optim

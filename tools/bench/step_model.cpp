@@ -32,10 +32,9 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
 
 StepModel::StepModel(const Config& config)
     : model_(build_model(config)),
-      parameters_(*model_, parameter_options(config, Device::cpu())),
-      optimizer_(build_optimizer(config.optimizer, parameters_.chunks())),
-      step_(*model_, parameters_, *optimizer_, Device::cpu(),
-            {.grad_clip = config.train.grad_clip}),
+      sharded_(shard_model(config, *model_, alone_.world().group())),
+      optimizer_(build_optimizer(config.optimizer, sharded_->chunks())),
+      step_(*model_, *sharded_, *optimizer_, {.grad_clip = config.train.grad_clip}),
       batch_(random_batch(config.train.micro_batch, config.train.seq_len, config.model.vocab_size)),
       lr_(config.optimizer.lr) {
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);

@@ -6,8 +6,9 @@
 
 #include "models/common/decoder.h"
 #include "runtime/data/loader.h"
-#include "runtime/nn/flat_parameters.h"
+#include "comm/lone_world.h"
 #include "runtime/optim/optimizer.h"
+#include "shard/sharded_model.h"
 #include "tools/config.h"
 #include "tools/train/train_step.h"
 
@@ -24,11 +25,12 @@ class StepModel {
   double run() { return run(batch_); }
   double run(const data::Batch& batch);
 
-  std::int64_t num_parameters() const { return parameters_.num_parameters(); }
+  std::int64_t num_parameters() const { return sharded_->num_parameters(); }
 
  private:
+  comm::LoneWorld alone_;
   std::unique_ptr<models::Decoder> model_;
-  nn::FlatParameters parameters_;
+  std::unique_ptr<shard::ShardedModel> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   TrainStep step_;
   data::Batch batch_;

@@ -1,6 +1,7 @@
 #include "tools/train/data_parallel.h"
 
 #include <algorithm>
+#include <string>
 
 #include "runtime/base/ignored_target.h"
 
@@ -33,15 +34,15 @@ std::size_t global_micro_batch(std::size_t index, const comm::Member& member) {
   return index * static_cast<std::size_t>(member.size) + static_cast<std::size_t>(member.rank);
 }
 
-DataParallelStep::DataParallelStep(TrainStep& step, nn::FlatParameters& parameters,
+DataParallelStep::DataParallelStep(TrainStep& step, const shard::ShardedModel& model,
                                    comm::World& world)
-    : step_(step), parameters_(parameters), world_(world) {
-  // The groups of the tags below.
+    : step_(step), world_(world) {
   std::uint32_t group = 0;
-  for (const auto& parameter : parameters_.named()) {
-    world_.name_group(0, group++, parameter.name);
+  for (const std::string& name : model.tag_group_names()) {
+    world_.name_group(0, group++, name);
   }
   world_.name_group(0, group, "the loss");
+  loss_group_ = group;
 }
 
 TrainStep::Share DataParallelStep::share_of(std::span<const data::Batch> micro_batches) {
@@ -60,36 +61,15 @@ TrainStep::Result DataParallelStep::forward_backward(const TrainStep::Share& sha
     return {};
   }
   const Tensor loss = step_.accumulate(share, step);
-  add_up_gradients(step);
   world_.group()
-      .issue(comm::all_reduce(loss, {},
-                              {.group = static_cast<std::uint32_t>(parameters_.named().size()),
-                               .invocation = static_cast<std::uint32_t>(step)}))
+      .issue(comm::all_reduce(
+          loss, {}, {.group = loss_group_, .invocation = static_cast<std::uint32_t>(step)}))
       .wait();
   // Before the host waits for the device in any other way, which would have no end where another
   // rank failed, and before anything is updated. Ranks in another order may never finish.
   world_.check_order();
   world_.finish();
   return {loss, step_.finish_gradients()};
-}
-
-void DataParallelStep::add_up_gradients(std::uint64_t step) {
-  const auto& parameters = parameters_.named();
-  std::vector<comm::Work> works;
-  for (std::size_t index = 0; index < parameters.size(); ++index) {
-    const Tensor& gradient = parameters[index].gradient;
-    // Frozen parameters have none.
-    if (gradient.defined()) {
-      works.push_back(
-          world_.group().issue(comm::all_reduce(gradient, {},
-                                                {.group = static_cast<std::uint32_t>(index),
-                                                 .invocation = static_cast<std::uint32_t>(step),
-                                                 .direction = comm::Direction::Backward})));
-    }
-  }
-  for (comm::Work& work : works) {
-    work.wait();
-  }
 }
 
 }  // namespace fsdptrain::tools

@@ -7,11 +7,9 @@
 #include "comm/operation.h"
 #include "comm/world.h"
 #include "runtime/data/loader.h"
-#include "runtime/nn/flat_parameters.h"
 #include "tools/train/train_step.h"
 
-// Training on all ranks of a world, each of which has all parameters and computes a share of every
-// step.
+// Training on all ranks of a world, each of which computes a share of every step.
 namespace fsdptrain::tools {
 
 // What a rank computes of a step: micro-batch g of the step runs on rank g mod size, as its number
@@ -28,7 +26,7 @@ std::size_t global_micro_batch(std::size_t index, const comm::Member& member);
 // arguments outlive this object.
 class DataParallelStep {
  public:
-  DataParallelStep(TrainStep& step, nn::FlatParameters& parameters, comm::World& world);
+  DataParallelStep(TrainStep& step, const shard::ShardedModel& model, comm::World& world);
 
   // This rank's part of the step that the micro-batches of all ranks are. Collective.
   TrainStep::Share share_of(std::span<const data::Batch> micro_batches);
@@ -38,12 +36,10 @@ class DataParallelStep {
   TrainStep::Result forward_backward(const TrainStep::Share& share, std::uint64_t step);
 
  private:
-  // Each becomes the sum of those of all ranks.
-  void add_up_gradients(std::uint64_t step);
-
   TrainStep& step_;
-  nn::FlatParameters& parameters_;
   comm::World& world_;
+  // Of the tag of the loss.
+  std::uint32_t loss_group_ = 0;
 };
 
 }  // namespace fsdptrain::tools

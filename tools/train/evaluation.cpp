@@ -80,15 +80,21 @@ void add(LossTotals& totals, const LossTotals& more) {
   totals.num_bytes += more.num_bytes;
 }
 
-// The totals of every forward whose number is `first` modulo `stride`.
+// The totals of every forward whose number is this rank's modulo the number of ranks.
 std::vector<LossTotals> run_forwards(models::Decoder& model, std::span<const Forward> forwards,
-                                     std::size_t first, std::size_t stride,
-                                     const EvaluationOptions& options) {
+                                     const comm::Member& member, const EvaluationOptions& options) {
   const autograd::NoGradGuard no_grad;
   const nn::EvaluationGuard evaluation(model);
   std::vector<LossTotals> each;
   LossTotals so_far;
-  for (std::size_t number = first; number < forwards.size(); number += stride) {
+  const auto size = static_cast<std::size_t>(member.size);
+  for (std::size_t first = 0; first < forwards.size(); first += size) {
+    const std::size_t number = first + static_cast<std::size_t>(member.rank);
+    if (number >= forwards.size()) {
+      // The others gather parameters, for which they need this rank.
+      totals_of(model, forwards.back());
+      break;
+    }
     add(so_far, each.emplace_back(totals_of(model, forwards[number])));
     if (options.progress) {
       options.progress(so_far);
@@ -121,21 +127,11 @@ std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDat
 
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
-                    const EvaluationOptions& options) {
-  LossTotals totals;
-  for (const LossTotals& one : run_forwards(model, forwards_of(datasets, options), 0, 1, options)) {
-    add(totals, one);
-  }
-  return totals;
-}
-
-LossTotals evaluate(models::Decoder& model,
-                    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options, comm::ProcessGroup& group) {
   const std::vector<Forward> forwards = forwards_of(datasets, options);
   const auto size = static_cast<std::size_t>(group.size());
   const std::vector<LossTotals> mine =
-      run_forwards(model, forwards, static_cast<std::size_t>(group.rank()), size, options);
+      run_forwards(model, forwards, {group.rank(), group.size()}, options);
   // As many places on every rank, the last of which may stay empty.
   const auto places = static_cast<std::int64_t>((forwards.size() + size - 1) / size);
   const Tensor nats = Tensor::zeros({places}, DType::Float64);

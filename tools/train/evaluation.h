@@ -39,14 +39,9 @@ std::uint64_t num_evaluated(std::span<const std::shared_ptr<const data::TokenDat
                             const EvaluationOptions& options);
 
 // Adds up the loss over the datasets, one after the other and in their own order, without history
-// and in evaluation mode. The same weights, data and options give the same bits. num_targets is 0
-// where every target is masked.
-LossTotals evaluate(models::Decoder& model,
-                    std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
-                    const EvaluationOptions& options);
-
-// The same totals, bit for bit, on every rank of a group, the forwards spread over them.
-// Collective.
+// and in evaluation mode. num_targets is 0 where every target is masked. Collective over `group`,
+// all ranks that the model is on, which share out the forwards: the totals are the same on all of
+// them, and the same weights, data and options give the same bits on any number.
 LossTotals evaluate(models::Decoder& model,
                     std::span<const std::shared_ptr<const data::TokenDataset>> datasets,
                     const EvaluationOptions& options, comm::ProcessGroup& group);

@@ -1,9 +1,11 @@
 #include "tools/train/from_config.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "models/gpt2/model.h"
 #include "models/llama/model.h"
+#include "models/parallelize.h"
 #include "runtime/base/error.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
@@ -15,6 +17,14 @@ namespace fsdptrain::tools {
 namespace {
 
 constexpr double kLargestModel = 1e13;
+
+DType dtype_of(const std::string& word) {
+  return word == "bfloat16" ? DType::BFloat16 : DType::Float32;
+}
+
+std::optional<bool> reshards(const std::string& word) {
+  return word == "auto" ? std::nullopt : std::optional(word == "yes");
+}
 
 nn::Recompute recompute_policy(const std::string& word) {
   return word == "full"        ? nn::Recompute::Full
@@ -60,21 +70,6 @@ models::LlamaConfig llama_config(const ModelConfig& model) {
   llama.rope_high_freq_factor = model.rope_high_freq_factor;
   llama.rope_original_seq_len = model.rope_original_seq_len;
   return llama;
-}
-
-std::vector<nn::ParameterRule> parameter_rules(const std::vector<RuleConfig>& configs) {
-  std::vector<nn::ParameterRule> rules;
-  for (const RuleConfig& config : configs) {
-    nn::ParameterRule& rule =
-        rules.emplace_back(nn::ParameterRule{config.match, config.decay, config.lr_scale, {}, {}});
-    if (config.freeze) {
-      rule.trainable = !*config.freeze;
-    }
-    if (config.dtype) {
-      rule.dtype = *config.dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
-    }
-  }
-  return rules;
 }
 
 // Whether a parameter of `block` has a name in the whole model that the pattern matches.
@@ -133,11 +128,45 @@ std::unique_ptr<models::Decoder> build_model(const Config& config) {
   return model;
 }
 
-nn::FlatParameters::Options parameter_options(const Config& config, Device device) {
-  return {.device = device,
-          .compute_dtype = compute_dtype(config.train),
-          .seed = static_cast<std::uint64_t>(config.run.seed),
-          .rules = parameter_rules(config.rules)};
+std::vector<nn::ParameterRule> parameter_rules(const std::vector<RuleConfig>& configs) {
+  std::vector<nn::ParameterRule> rules;
+  for (const RuleConfig& config : configs) {
+    nn::ParameterRule& rule =
+        rules.emplace_back(nn::ParameterRule{config.match, config.decay, config.lr_scale, {}, {}});
+    if (config.freeze) {
+      rule.trainable = !*config.freeze;
+    }
+    if (config.dtype) {
+      rule.dtype = dtype_of(*config.dtype);
+    }
+  }
+  return rules;
+}
+
+std::unique_ptr<shard::ShardedModel> shard_model(const Config& config, models::Decoder& model,
+                                                 comm::ProcessGroup& ranks,
+                                                 comm::ProcessGroup* replicas) {
+  const ShardConfig& how = config.shard;
+  auto sharded = std::make_unique<shard::ShardedModel>(
+      model, ranks,
+      shard::ShardedModel::Options{.seed = static_cast<std::uint64_t>(config.run.seed),
+                                   .rules = parameter_rules(config.rules),
+                                   .prefetch = static_cast<int>(how.prefetch),
+                                   .replicas = replicas});
+  // The loss is a mean over the targets of the whole step already.
+  models::parallelize(model, *sharded,
+                      {.policy = {.param_dtype = compute_dtype(config.train),
+                                  .reduce_dtype = dtype_of(how.reduce_dtype)},
+                       .reshard_after_forward = reshards(how.reshard_after_forward),
+                       .gradient_divide_factor = 1});
+  return sharded;
+}
+
+TrainStep::Options step_options(const Config& config) {
+  return {.grad_clip = config.train.grad_clip,
+          .label_smoothing = config.train.label_smoothing,
+          .z_loss = config.train.z_loss,
+          .unsharded_gradients = config.shard.accumulate == "unsharded"};
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -179,7 +208,7 @@ comm::nccl::Streams streams_of(const CommConfig& config) {
 }
 
 DType compute_dtype(const TrainConfig& config) {
-  return config.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32;
+  return dtype_of(config.compute_dtype);
 }
 
 }  // namespace fsdptrain::tools

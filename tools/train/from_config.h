@@ -6,10 +6,13 @@
 #include "comm/nccl/connect.h"
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"
-#include "runtime/nn/flat_parameters.h"
+#include "comm/process_group.h"
+#include "runtime/nn/parameter_rules.h"
+#include "shard/sharded_model.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
 #include "tools/config.h"
+#include "tools/train/train_step.h"
 
 // From configuration to objects: the one place that knows both.
 namespace fsdptrain::tools {
@@ -18,8 +21,16 @@ namespace fsdptrain::tools {
 // ConfigError for rules that do not fit its parameters.
 std::unique_ptr<models::Decoder> build_model(const Config& config);
 
-// How the parameters of that model are kept, the rules included.
-nn::FlatParameters::Options parameter_options(const Config& config, Device device);
+// What [[rules]] say of its parameters.
+std::vector<nn::ParameterRule> parameter_rules(const std::vector<RuleConfig>& configs);
+
+// The same model shared out over ranks, as [shard] and the rules say; `replicas` as
+// ShardedModel::Options has it. It refers to the model and the groups.
+std::unique_ptr<shard::ShardedModel> shard_model(const Config& config, models::Decoder& model,
+                                                 comm::ProcessGroup& ranks,
+                                                 comm::ProcessGroup* replicas = nullptr);
+
+TrainStep::Options step_options(const Config& config);
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                   const std::vector<nn::FlatChunk>& chunks);

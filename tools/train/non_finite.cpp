@@ -9,6 +9,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/transfer.h"
+#include "shard/parts.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -99,13 +100,19 @@ Scan scan_values(const Tensor& values) {
   return scan;
 }
 
-std::string non_finite_parameter(const nn::FlatParameters& parameters) {
-  for (const auto& parameter : parameters.named()) {
-    if (scan_values(parameter.values).non_finite) {
-      return parameter.name;
-    }
+std::string non_finite_parameter(shard::ShardedModel& model) {
+  const std::vector<shard::ParameterPart> parts = shard::parts_of(model);
+  const auto bad = std::ranges::find_if(parts, [](const shard::ParameterPart& part) {
+    return scan_values(part.values()).non_finite.has_value();
+  });
+  const Tensor first =
+      Tensor::full({1}, static_cast<double>(std::distance(parts.begin(), bad)), DType::Int64,
+                   model.ranks().device());
+  if (model.ranks().size() > 1) {
+    model.ranks().issue(comm::all_reduce(first, {.op = comm::ReduceOp::Min})).wait();
   }
-  return {};
+  const auto index = static_cast<std::size_t>(first.item());
+  return index < parts.size() ? parts[index].name : std::string();
 }
 
 std::optional<NonFinite> locate_non_finite(TrainStep& train_step, const TrainStep::Share& share,

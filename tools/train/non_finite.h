@@ -28,8 +28,9 @@ struct Scan {
 // Any tensor, with any strides, on any device that has values.
 Scan scan_values(const Tensor& values);
 
-// The name of a parameter with a value that is not finite; empty if there is none.
-std::string non_finite_parameter(const nn::FlatParameters& parameters);
+// The name of the first parameter with a value that is not finite; empty if there is none. The same
+// on all ranks of the model; collective over them.
+std::string non_finite_parameter(shard::ShardedModel& model);
 
 // The first value of a step, in order of execution, that is not finite, and where it came about.
 struct NonFinite {

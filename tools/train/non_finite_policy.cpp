@@ -75,7 +75,7 @@ Json event_line(const NonFiniteStep& step, const Finding& finding, bool stops) {
 
 void NonFinitePolicy::react(const NonFiniteStep& step, Reporter& reporter,
                             const std::function<void()>& save_weights) {
-  const std::string bad = non_finite_parameter(step.parameters);
+  const std::string bad = non_finite_parameter(step.model);
   const bool stops = !skips_ || !bad.empty() || ++skipped_in_a_row_ >= limit_;
   const Finding finding = locate(step);
   reporter.event(event_line(step, finding, stops));

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "comm/world.h"
-#include "runtime/nn/flat_parameters.h"
+#include "shard/sharded_model.h"
 #include "tools/config.h"
 #include "tools/train/reporter.h"
 #include "tools/train/train_step.h"
@@ -14,7 +14,7 @@ namespace fsdptrain::tools {
 // A step whose loss or gradient norm is not finite, before its update.
 struct NonFiniteStep {
   TrainStep& train_step;
-  const nn::FlatParameters& parameters;
+  shard::ShardedModel& model;
   // Of this rank.
   TrainStep::Share share;
   comm::World& world;

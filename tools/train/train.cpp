@@ -8,8 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "comm/error.h"
-#include "comm/init/init.h"
+#include "comm/init/run_rank.h"
 #include "comm/nccl/connect.h"
 #include "comm/run_ranks.h"
 #include "comm/world.h"
@@ -82,22 +81,16 @@ int train_process(const Config& config, const TrainOptions& options,
   if (job_options.world.device != Device::cpu()) {
     job_options.world.device.index += membership.local_rank;
   }
-  comm::Job job(membership, job_options);
-  try {
-    const int signal = Trainer({.config = config,
-                                .existing = options.existing,
-                                .signals = signals,
-                                .account = membership.rank == 0 ? &account : nullptr,
-                                .debug_break = job.debug_break(),
-                                .is_bound = comm::is_bound(membership)},
-                               job.world())
-                           .run();
-    job.close();
-    return signal;
-  } catch (...) {
-    job.fail(comm::text_of(std::current_exception()));
-    throw;
-  }
+  return comm::run_rank(job_options, [&](comm::Job& job) {
+    return Trainer({.config = config,
+                    .existing = options.existing,
+                    .signals = signals,
+                    .account = membership.rank == 0 ? &account : nullptr,
+                    .debug_break = job.debug_break(),
+                    .is_bound = comm::is_bound(membership)},
+                   job.world())
+        .run();
+  });
 }
 
 // While the process has one thread.

@@ -7,13 +7,10 @@
 #include "tools/train/batch_tensors.h"
 
 namespace fsdptrain::tools {
-TrainStep::TrainStep(models::Decoder& model, nn::FlatParameters& parameters,
-                     optim::Optimizer& optimizer, Device device, const Options& options)
-    : model_(model),
-      parameters_(parameters),
-      optimizer_(optimizer),
-      device_(device),
-      options_(options) {}
+
+TrainStep::TrainStep(models::Decoder& model, shard::ShardedModel& sharded,
+                     optim::Optimizer& optimizer, const Options& options)
+    : model_(model), sharded_(sharded), optimizer_(optimizer), options_(options) {}
 
 TrainStep::Result TrainStep::forward_backward(std::span<const data::Batch> micro_batches,
                                               std::uint64_t step) {
@@ -29,7 +26,8 @@ TrainStep::Result TrainStep::forward_backward(std::span<const data::Batch> micro
 Tensor TrainStep::accumulate(const Share& share, std::uint64_t step,
                              const std::function<void(std::size_t micro_batch)>& before_each) {
   discard();
-  const Tensor sum = Tensor::zeros({}, DType::Float64, device_);
+  const Device device = sharded_.ranks().device();
+  const Tensor sum = Tensor::zeros({}, DType::Float64, device);
   RandomKeys& random = current_context().random;
   random.step = step;
   for (std::size_t index = 0; index < share.micro_batches.size(); ++index) {
@@ -38,7 +36,12 @@ Tensor TrainStep::accumulate(const Share& share, std::uint64_t step,
     }
     const data::Batch& batch = share.micro_batches[index];
     random.first_sample = batch.first_sample;
-    const Tensor loss = model_.loss(rows_of(batch, device_), targets_of(batch, device_),
+    const bool is_last = index + 1 == share.micro_batches.size();
+    sharded_.set_is_last_backward(is_last);
+    if (options_.unsharded_gradients) {
+      sharded_.set_requires_gradient_sync(is_last);
+    }
+    const Tensor loss = model_.loss(rows_of(batch, device), targets_of(batch, device),
                                     {.loss_scale = 1.0 / static_cast<double>(share.num_targets),
                                      .label_smoothing = options_.label_smoothing,
                                      .z_loss = options_.z_loss,
@@ -50,8 +53,7 @@ Tensor TrainStep::accumulate(const Share& share, std::uint64_t step,
 }
 
 Tensor TrainStep::finish_gradients() {
-  parameters_.mark_active_segments();
-  grad_norm_ = optim::gradient_norm(parameters_.chunks());
+  grad_norm_ = sharded_.gradient_norm();
   return grad_norm_;
 }
 
@@ -62,13 +64,13 @@ void TrainStep::update(double lr) {
   const Tensor factor =
       options_.grad_clip > 0 ? optim::clip_factor(grad_norm_, options_.grad_clip) : Tensor();
   grad_norm_ = Tensor();
-  optimizer_.step(parameters_.chunks(), lr, factor);
-  parameters_.bump_epoch();
+  optimizer_.step(sharded_.chunks(), lr, factor);
+  sharded_.bump_epoch();
 }
 
 void TrainStep::discard() {
   grad_norm_ = Tensor();
-  parameters_.zero_grad();
+  sharded_.zero_grad();
 }
 
 TrainStep::Share whole_step(std::span<const data::Batch> micro_batches) {

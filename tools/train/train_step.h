@@ -6,15 +6,15 @@
 
 #include "models/common/decoder.h"
 #include "runtime/data/loader.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/optimizer.h"
+#include "shard/sharded_model.h"
 
 namespace fsdptrain::tools {
 
 // One optimizer step in two halves: forward and backward of every micro-batch, then clipping and
-// update. Runs on the device of the parameters, meta included, and reads no value of it: between
-// the halves the caller looks at what the first one gave, so that a loss or a gradient that is not
-// finite never reaches the weights.
+// update. Runs on the ranks that the model is shared out over, all of which call the same, and on
+// their device, meta included; between the halves the caller looks at what the first one gave, so
+// that a loss or a gradient that is not finite never reaches the weights.
 class TrainStep {
  public:
   struct Options {
@@ -23,8 +23,10 @@ class TrainStep {
     // Of the loss (LinearCrossEntropyOptions).
     double label_smoothing = 0;
     double z_loss = 0;
+    // Gradients of all micro-batches are added up whole, before one reduction over the ranks.
+    bool unsharded_gradients = false;
   };
-  // What of a step is computed here.
+  // What of a step is computed here: on all ranks as many micro-batches.
   struct Share {
     std::span<const data::Batch> micro_batches;
     // Unmasked targets of the whole step, here and elsewhere.
@@ -39,19 +41,19 @@ class TrainStep {
   };
 
   // The arguments outlive this object.
-  TrainStep(models::Decoder& model, nn::FlatParameters& parameters, optim::Optimizer& optimizer,
-            Device device, const Options& options);
+  TrainStep(models::Decoder& model, shard::ShardedModel& sharded, optim::Optimizer& optimizer,
+            const Options& options);
 
   // A whole step: accumulate(), then finish_gradients().
   Result forward_backward(std::span<const data::Batch> micro_batches, std::uint64_t step);
   // Forgets the gradients there are; then runs forward and backward of every micro-batch of a share
-  // with targets. The gradients, and the loss that is returned (float64, one element, on the
-  // device), are what the share adds to those of the step. `step` keys the random numbers, seed
+  // with targets. The gradients are those of the whole step; the loss that is returned (float64, one
+  // element, on the device) is what the share adds to that of the step. `step` keys the random numbers, seed
   // taken from the bound context. Every target weighs the same, whatever the micro-batch it is in.
   // `before_each` is told the number of every micro-batch.
   Tensor accumulate(const Share& share, std::uint64_t step,
                     const std::function<void(std::size_t micro_batch)>& before_each = {});
-  // The norm of the gradients, which are those of the whole step by now: update() may use them.
+  // The norm of the gradients: update() may use them.
   Tensor finish_gradients();
   // Updates the parameters, once, with the gradients that were finished before; Error if there are
   // none.
@@ -61,9 +63,8 @@ class TrainStep {
 
  private:
   models::Decoder& model_;
-  nn::FlatParameters& parameters_;
+  shard::ShardedModel& sharded_;
   optim::Optimizer& optimizer_;
-  Device device_;
   Options options_;
   // Of the gradients that update() will use; undefined where there are none.
   Tensor grad_norm_;

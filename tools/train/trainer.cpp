@@ -39,16 +39,6 @@ std::vector<DataFile> describe(const Datasets& datasets) {
   return files;
 }
 
-// The same parameters with their averages, where they have one.
-std::vector<nn::FlatParameters::Named> averaged(std::vector<nn::FlatParameters::Named> parameters,
-                                                const optim::WeightAverage& average) {
-  for (nn::FlatParameters::Named& parameter : parameters) {
-    parameter.values =
-        average.find(parameter.name, parameter.values.shape()).value_or(parameter.values);
-  }
-  return parameters;
-}
-
 // Operations per second of as many threads as all ranks together keep busy; the ranks themselves
 // would measure more than there is where they are more than the processors. One that is bound to
 // its part of those measures that.
@@ -71,14 +61,12 @@ Trainer::Trainer(const Setting& setting, comm::World& world)
       data_files_(describe(datasets_)),
       loader_(make_loader(config_, datasets_)),
       model_(build_model(config_)),
-      parameters_(*model_, parameter_options(config_, world.device())),
-      optimizer_(build_optimizer(config_.optimizer, parameters_.chunks())),
+      mesh_(config_.mesh, world),
+      sharded_(shard_model(config_, *model_, mesh_.shard(), mesh_.replicas())),
+      optimizer_(build_optimizer(config_.optimizer, sharded_->chunks())),
       schedule_(build_schedule(config_)),
-      step_(*model_, parameters_, *optimizer_, world.device(),
-            {.grad_clip = config_.train.grad_clip,
-             .label_smoothing = config_.train.label_smoothing,
-             .z_loss = config_.train.z_loss}),
-      data_parallel_(step_, parameters_, world),
+      step_(*model_, *sharded_, *optimizer_, step_options(config_)),
+      data_parallel_(step_, *sharded_, world),
       non_finite_(config_.train),
       flops_per_token_(flops_per_token(config_)),
       measured_rate_(account_ == nullptr || world.device() != Device::cpu()
@@ -97,7 +85,7 @@ Trainer::Trainer(const Setting& setting, comm::World& world)
 void Trainer::check_input() {
   check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
   if (!config_.model.init_from.empty()) {
-    load_weights(config_.model.init_from, parameters_);
+    load_weights(config_.model.init_from, *sharded_);
   }
   // The tokens that the run begins with: files that are damaged throughout show it here.
   if (config_.train.steps > 0) {
@@ -106,8 +94,8 @@ void Trainer::check_input() {
   for (const auto& dataset : datasets_.validation) {
     data::sequential_batch(*dataset, 0, 1);
   }
-  if (account_ != nullptr && config_.train.ema_decay > 0) {
-    average_.emplace(parameters_.chunks(), config_.train.ema_decay);
+  if (config_.train.ema_decay > 0) {
+    average_.emplace(sharded_->chunks(), config_.train.ema_decay);
   }
 }
 
@@ -116,7 +104,7 @@ void Trainer::open_account(RunFolder::Existing existing) {
   account_->record.emplace(account_->folder->record(),
                            RunFacts{.num_ranks = world_.size(),
                                     .data = data_files_,
-                                    .num_parameters = parameters_.num_parameters(),
+                                    .num_parameters = sharded_->num_parameters(),
                                     .flops_per_token = flops_per_token_,
                                     .measured_rate = measured_rate_});
   reporter_.open(*account_->folder, {.attempt = account_->record->attempt(),
@@ -140,8 +128,9 @@ int Trainer::run() {
 }
 
 void Trainer::rescue_weights() {
-  if (account_ == nullptr || steps_done_ == 0 || weights_tried_ ||
-      !non_finite_parameter(parameters_).empty()) {
+  // With others, which may be anywhere by now, there is nobody to get their parts from.
+  if (world_.size() > 1 || steps_done_ == 0 || weights_tried_ ||
+      !non_finite_parameter(*sharded_).empty()) {
     return;
   }
   try {
@@ -171,7 +160,7 @@ int Trainer::train_all() {
   reporter_.line(fmt::format(
       "{}: {:.2f} M parameters, {} training and {} validation tokens, {}, isa {}, "
       "{} ranks x {} threads",
-      config_.model.name, static_cast<double>(parameters_.num_parameters()) * 1e-6,
+      config_.model.name, static_cast<double>(sharded_->num_parameters()) * 1e-6,
       datasets_.num_training_tokens(), datasets_.num_validation_tokens(), world_.device(),
       name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
   if (measured_rate_) {
@@ -226,14 +215,14 @@ void Trainer::train_one(std::int64_t step) {
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-    non_finite_.react({step_, parameters_, share, world_, number, loss, grad_norm}, reporter_,
+    non_finite_.react({step_, *sharded_, share, world_, number, loss, grad_norm}, reporter_,
                       [this] { write_weights(); });
     return;
   }
   non_finite_.passed();
   step_.update(lr);
   if (average_) {
-    average_->update(parameters_.chunks());
+    average_->update(sharded_->chunks());
   }
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
     report(step, loss, grad_norm, lr);
@@ -291,11 +280,8 @@ void Trainer::validation_loss(std::int64_t step) {
 }
 
 void Trainer::write_samples(std::int64_t step) {
-  if (account_ == nullptr) {
-    return;
-  }
   const auto seed = static_cast<std::uint64_t>(config_.run.seed);
-  const auto stops = [this] { return signals_.pending() != 0; };
+  const auto stops = [this] { return agreed_signal() != 0; };
   for (const std::string& prompt : config_.eval.prompts) {
     const std::string text = sample_text(*model_, prompt, config_.eval, seed, stops);
     if (stops()) {
@@ -306,25 +292,24 @@ void Trainer::write_samples(std::int64_t step) {
 }
 
 void Trainer::write_weights() {
-  if (account_ == nullptr) {
-    return;
-  }
   weights_tried_ = true;
-  const RunFolder& folder = *account_->folder;
   const WeightsInfo info{.config = config_, .vocabulary = datasets_.vocabulary()};
-  save_weights(folder.weights(), parameters_.named(), info);
+  using Path = std::optional<std::filesystem::path>;
+  const RunFolder* const folder = account_ == nullptr ? nullptr : &*account_->folder;
+  save_weights(folder == nullptr ? Path() : folder->weights(), *sharded_, info);
   if (average_) {
-    save_weights(folder.average_weights(), averaged(parameters_.named(), *average_), info);
+    save_weights(folder == nullptr ? Path() : folder->average_weights(), *sharded_, info,
+                 &*average_);
   }
 }
 
 void Trainer::finish(int signal) {
   const std::int64_t memory_peak =
       sum(current_context().allocator(world_.device()).counters().peak_total);
+  write_weights();
   if (account_ == nullptr) {
     return;
   }
-  write_weights();
   const std::string weights = account_->folder->weights().string();
   reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                              as_duration(stopwatch_.seconds()), weights,

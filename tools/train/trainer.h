@@ -9,16 +9,17 @@
 #include "comm/world.h"
 #include "models/common/decoder.h"
 #include "runtime/data/loader.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/weight_average.h"
+#include "shard/sharded_model.h"
 #include "tools/config.h"
 #include "tools/stop_signals.h"
 #include "tools/stopwatch.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/datasets.h"
 #include "tools/train/non_finite_policy.h"
+#include "tools/train/rank_mesh.h"
 #include "tools/train/rank_waits.h"
 #include "tools/train/reporter.h"
 #include "tools/train/run_folder.h"
@@ -52,8 +53,8 @@ struct Setting {
 // The objects of one run on one rank, in the order in which they need each other: nothing that can
 // refuse the input comes behind the folder, which may replace an earlier run.
 //
-// All ranks do the same, with a share of each step. Rank 0 alone writes, reports and makes samples;
-// what decides about the course of the run is agreed by all.
+// All ranks do the same, with a share of each step; rank 0 alone writes and reports. What decides
+// about the course of the run is agreed by all.
 class Trainer {
  public:
   // Collective.
@@ -101,9 +102,10 @@ class Trainer {
   std::vector<DataFile> data_files_;
   data::Loader loader_;
   std::unique_ptr<models::Decoder> model_;
-  nn::FlatParameters parameters_;
+  RankMesh mesh_;
+  std::unique_ptr<shard::ShardedModel> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  // Of rank 0; begins when the initial weights are there.
+  // Begins when the initial weights are there.
   std::optional<optim::WeightAverage> average_;
   optim::LrSchedule schedule_;
   TrainStep step_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -13,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
 #include "runtime/tensor/transfer.h"
+#include "shard/parts.h"
 #include "tools/config_print.h"
 #include "tools/train/non_finite.h"
 
@@ -49,19 +52,20 @@ constexpr std::size_t kShownProblems = 20;
 
 // What keeps a file from being loaded, joined by "; ".
 std::string misfits(const checkpoint::SafetensorsReader& reader,
-                    const std::vector<nn::FlatParameters::Named>& parameters) {
+                    const std::vector<shard::ParameterPart>& parameters) {
   std::vector<std::string> problems;
   std::set<std::string> wanted;
-  for (const auto& [name, values, gradient] : parameters) {
+  for (const shard::ParameterPart& parameter : parameters) {
+    const std::string& name = parameter.name;
     wanted.insert(name);
     if (!reader.contains(name)) {
       problems.push_back(fmt::format("{} is missing", name));
       continue;
     }
     const auto& entry = reader.find(name);
-    if (entry.shape != values.shape() || !is_readable(entry.dtype)) {
+    if (entry.shape != parameter.shape || !is_readable(entry.dtype)) {
       problems.push_back(fmt::format("{} is {} {}, not {} {}", name, entry.dtype, entry.shape,
-                                     values.dtype(), values.shape()));
+                                     parameter.dtype(), parameter.shape));
     }
   }
   for (const auto& entry : reader.entries()) {
@@ -75,41 +79,58 @@ std::string misfits(const checkpoint::SafetensorsReader& reader,
                      more == 0 ? "" : fmt::format("; and {} more", more));
 }
 
-// As the dtype of `values`, which are on the host.
+// Elements from `begin` on, as the dtype of `values`, which are on the host.
 void read_values(const checkpoint::SafetensorsReader& reader, const checkpoint::TensorEntry& entry,
-                 const Tensor& values) {
+                 std::int64_t begin, const Tensor& values) {
+  const std::uint64_t offset = static_cast<std::uint64_t>(begin) * size_of(entry.dtype);
   if (entry.dtype == values.dtype()) {
-    reader.read(entry, values.mutable_bytes());
+    reader.read_part(entry, offset, values.mutable_bytes());
     return;
   }
   const Tensor stored =
-      Tensor::empty(entry.shape, entry.dtype, Device::cpu(), MemoryCategory::Workspace);
-  reader.read(entry, stored.mutable_bytes());
+      Tensor::empty(values.shape(), entry.dtype, Device::cpu(), MemoryCategory::Workspace);
+  reader.read_part(entry, offset, stored.mutable_bytes());
   kernels::copy(stored.launch(), values.view(), stored.view());
   values.storage()->bump_version();
 }
 
-}  // namespace
+const Tensor& values_of(const shard::ParameterPart& part, const optim::WeightAverage* average) {
+  return average != nullptr && part.chunk_number ? average->values(*part.chunk_number) : part.chunk;
+}
 
-void save_weights(const std::filesystem::path& path,
-                  const std::vector<nn::FlatParameters::Named>& parameters,
-                  const WeightsInfo& info) {
+// What rank 0 writes to.
+std::unique_ptr<checkpoint::SafetensorsWriter> make_writer(
+    const std::filesystem::path& path, const std::vector<shard::ParameterPart>& parts,
+    const WeightsInfo& info) {
   std::vector<checkpoint::TensorSpec> specs;
-  for (const auto& parameter : parameters) {
-    specs.push_back({parameter.name, parameter.values.dtype(), parameter.values.shape()});
+  for (const shard::ParameterPart& part : parts) {
+    specs.push_back({part.name, part.dtype(), part.shape});
   }
   const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
-  checkpoint::SafetensorsWriter writer(path,
-                                       {{"config", to_toml(info.config)},
-                                        {"end_of_document", end ? fmt::to_string(*end) : kNone},
-                                        {"format", "fsdptrain"},
-                                        {"tokenizer", info.vocabulary.tokenizer},
-                                        {"vocab_size", fmt::to_string(info.vocabulary.size)}},
-                                       specs);
-  for (const auto& parameter : parameters) {
-    writer.write(parameter.name, to_device(parameter.values, Device::cpu()).bytes());
+  const std::map<std::string, std::string> metadata{
+      {"config", to_toml(info.config)},
+      {"end_of_document", end ? fmt::to_string(*end) : kNone},
+      {"format", "fsdptrain"},
+      {"tokenizer", info.vocabulary.tokenizer},
+      {"vocab_size", fmt::to_string(info.vocabulary.size)}};
+  return std::make_unique<checkpoint::SafetensorsWriter>(path, metadata, specs);
+}
+
+}  // namespace
+
+void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
+                  const WeightsInfo& info, const optim::WeightAverage* average) {
+  const std::vector<shard::ParameterPart> parts = shard::parts_of(model);
+  const auto writer = path ? make_writer(*path, parts, info) : nullptr;
+  for (const shard::ParameterPart& part : parts) {
+    const Tensor whole = shard::gather_to(0, part, values_of(part, average), model.ranks());
+    if (writer) {
+      writer->write(part.name, to_device(whole, Device::cpu()).bytes());
+    }
   }
-  writer.commit();
+  if (writer) {
+    writer->commit();
+  }
 }
 
 WeightsInfo read_weights_info(const std::filesystem::path& path) {
@@ -125,21 +146,25 @@ WeightsInfo read_weights_info(const std::filesystem::path& path) {
   return info;
 }
 
-void load_weights(const std::filesystem::path& path, nn::FlatParameters& parameters) {
+void load_weights(const std::filesystem::path& path, shard::ShardedModel& model) {
   const checkpoint::SafetensorsReader reader(path);
-  const std::string problems = misfits(reader, parameters.named());
+  const std::vector<shard::ParameterPart> parts = shard::parts_of(model);
+  const std::string problems = misfits(reader, parts);
   check<DataError>(problems.empty(), "{}: does not fit the model: {}", path.string(), problems);
-  for (const auto& parameter : parameters.named()) {
-    const Tensor& values = parameter.values;
+  for (const shard::ParameterPart& part : parts) {
+    const Tensor values = part.values();
+    if (values.numel() == 0) {
+      continue;
+    }
     const bool on_host = values.device() == Device::cpu();
     const Tensor host = on_host ? values : pinned(values.shape(), values.dtype(), values.device());
-    read_values(reader, reader.find(parameter.name), host);
+    read_values(reader, reader.find(part.name), part.local.in_parameter.begin, host);
     if (!on_host) {
       copy_async(values, host);
     }
   }
-  parameters.bump_epoch();
-  const std::string bad = non_finite_parameter(parameters);
+  model.bump_epoch();
+  const std::string bad = non_finite_parameter(model);
   check<DataError>(bad.empty(),
                    "{}: {} holds a value that is not finite: the file is damaged, or the training "
                    "that made it went wrong: give other weights",

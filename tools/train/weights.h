@@ -1,11 +1,11 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "runtime/data/token_header.h"
-#include "runtime/nn/flat_parameters.h"
+#include "runtime/optim/weight_average.h"
+#include "shard/sharded_model.h"
 #include "tools/config.h"
 
 // weights.safetensors and weights_ema.safetensors of a run (docs/formats.md): all parameters by
@@ -19,10 +19,12 @@ struct WeightsInfo {
   data::Vocabulary vocabulary;
 };
 
-// The file appears under its name only when it is complete; where that fails, an older one stays.
-void save_weights(const std::filesystem::path& path,
-                  const std::vector<nn::FlatParameters::Named>& parameters,
-                  const WeightsInfo& info);
+// The parameters, or, where there is one, their average. Collective over the ranks of the model, of
+// which rank 0 writes, with one parameter at a time in its memory; no other has a path, nor has it
+// where another group of ranks writes the same. The file appears under its name only when it is
+// complete; where that fails, an older one stays.
+void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
+                  const WeightsInfo& info, const optim::WeightAverage* average = nullptr);
 
 // DataError naming what the metadata lack.
 WeightsInfo read_weights_info(const std::filesystem::path& path);
@@ -30,7 +32,7 @@ WeightsInfo read_weights_info(const std::filesystem::path& path);
 // Of any safetensors file, metadata or not: every parameter must be there with its shape, as
 // float32, bfloat16 or float16, and nothing else. Values are converted to the parameter's dtype.
 // DataError listing what is missing, extra or misfitting, before any value is changed; and one for
-// values that are not finite.
-void load_weights(const std::filesystem::path& path, nn::FlatParameters& parameters);
+// values that are not finite. Collective over the ranks of the model, each of which reads its part.
+void load_weights(const std::filesystem::path& path, shard::ShardedModel& model);
 
 }  // namespace fsdptrain::tools

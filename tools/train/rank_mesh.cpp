@@ -1,0 +1,29 @@
+#include "tools/train/rank_mesh.h"
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain::tools {
+
+RankMesh::RankMesh(const MeshConfig& config, comm::World& world) : shard_(&world.group()) {
+  const std::int64_t size = world.size();
+  check<ConfigError>(size % config.replicate == 0,
+                     "mesh.replicate = {}: must divide the number of ranks, which is {}",
+                     config.replicate, size);
+  const std::int64_t shard = size / config.replicate;
+  check<ConfigError>(config.shard == 0 || config.shard == shard,
+                     "mesh.shard = {}: with mesh.replicate = {} this makes {} ranks, and there are "
+                     "{}: leave mesh.shard out, or start {} ranks",
+                     config.shard, config.replicate, config.replicate * config.shard, size,
+                     config.replicate * config.shard);
+  check<ConfigError>(config.replicate == 1 || shard == 1,
+                     "mesh.replicate = {} and mesh.shard = {}: models that are both replicated and "
+                     "shared out cannot be trained yet: leave one of them at 1",
+                     config.replicate, shard);
+  if (config.replicate > 1) {
+    alone_ = world.new_group({world.rank()}, "shard");
+    shard_ = alone_.get();
+    replicas_ = &world.group();
+  }
+}
+
+}  // namespace fsdptrain::tools
