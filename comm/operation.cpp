@@ -91,13 +91,20 @@ struct Place {
 };
 
 Place place_of(const Tensor& tensor) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.view().data);
+  auto begin = reinterpret_cast<std::uintptr_t>(tensor.view().data);
+  // On meta it is where it would lie in its storage.
+  if (tensor.device() == Device::meta()) {
+    begin = static_cast<std::uintptr_t>(tensor.offset()) * size_of(tensor.dtype());
+  }
   return {begin, begin + static_cast<std::uintptr_t>(tensor.numel()) * size_of(tensor.dtype())};
 }
 
 bool overlap(const Tensor& a, const Tensor& b) {
   const Place x = place_of(a);
   const Place y = place_of(b);
+  if (a.device() == Device::meta() && a.storage() != b.storage()) {
+    return false;
+  }
   return x.begin < x.end && y.begin < y.end && x.begin < y.end && y.begin < x.end;
 }
 

@@ -1,7 +1,12 @@
 #include "comm/ranks.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <vector>
+
+#include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -46,6 +51,20 @@ std::string named_ranks(std::span<const int> ranks) {
     return "no rank";
   }
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+int index_in_group(std::string_view name, std::span<const int> ranks, int rank, int world_size) {
+  std::vector<int> sorted(ranks.begin(), ranks.end());
+  std::ranges::sort(sorted);
+  check<ConfigError>(!sorted.empty() && sorted.front() >= 0 && sorted.back() < world_size,
+                     "group '{}': its ranks must be 0 to {}, got {}", name, world_size - 1,
+                     fmt::join(ranks, ", "));
+  check<ConfigError>(std::ranges::adjacent_find(sorted) == sorted.end(),
+                     "group '{}': a rank is in it twice: {}", name, fmt::join(ranks, ", "));
+  const auto mine = std::ranges::find(ranks, rank);
+  check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}", name,
+                     rank, fmt::join(ranks, ", "));
+  return static_cast<int>(mine - ranks.begin());
 }
 
 }  // namespace fsdptrain::comm

@@ -2,8 +2,9 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
-// Ranks in texts, of errors and reports.
+// Ranks of groups, and in texts of errors and reports.
 namespace fsdptrain::comm {
 
 // What a file or a peer says beyond it is refused.
@@ -14,5 +15,9 @@ std::string ranks_text(std::span<const int> ranks);
 
 // "rank 3", "ranks 0-2, 5" or "no rank".
 std::string named_ranks(std::span<const int> ranks);
+
+// Where `rank` is among the members of a group of this name. ConfigError for ranks that are not of
+// the world, twice there, or without it.
+int index_in_group(std::string_view name, std::span<const int> ranks, int rank, int world_size);
 
 }  // namespace fsdptrain::comm

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/ranks.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -87,17 +88,7 @@ std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::stri
 
 std::unique_ptr<ProcessGroup> World::new_group(std::vector<int> ranks, std::string name,
                                                Nanoseconds timeout) {
-  std::vector<int> sorted = ranks;
-  std::ranges::sort(sorted);
-  check<ConfigError>(!sorted.empty() && sorted.front() >= 0 && sorted.back() < size(),
-                     "group '{}': its ranks must be 0 to {}, got {}", name, size() - 1,
-                     fmt::join(ranks, ", "));
-  check<ConfigError>(std::ranges::adjacent_find(sorted) == sorted.end(),
-                     "group '{}': a rank is in it twice: {}", name, fmt::join(ranks, ", "));
-  const auto mine = std::ranges::find(ranks, rank());
-  check<ConfigError>(mine != ranks.end(), "group '{}': rank {} makes it but is not one of {}", name,
-                     rank(), fmt::join(ranks, ", "));
-  const int index = static_cast<int>(mine - ranks.begin());
+  const int index = index_in_group(name, ranks, rank(), size());
   return make_group(carrier(), Members{std::move(ranks), index}, std::move(name), timeout,
                     options_.checks);
 }

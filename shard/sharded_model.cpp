@@ -154,7 +154,11 @@ Tensor ShardedModel::used() const {
   for (const auto& unit : units_) {
     unit->group().append_used(used);
   }
-  Tensor numbers = Tensor::zeros({static_cast<std::int64_t>(used.size())}, DType::Float64);
+  const Shape shape{static_cast<std::int64_t>(used.size())};
+  if (ranks_.device() == Device::meta()) {
+    return Tensor::zeros(shape, DType::Float64, Device::meta());
+  }
+  Tensor numbers = Tensor::zeros(shape, DType::Float64);
   std::ranges::copy(used, numbers.mutable_values<double>().begin());
   return to_device(numbers, ranks_.device());
 }
@@ -164,6 +168,9 @@ void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
     // Behind the groups of the units.
     const comm::Tag tag{.root = options_.root, .group = static_cast<std::uint32_t>(units_.size())};
     ranks_.issue(comm::all_reduce(used, {.op = op}, tag)).wait();
+  }
+  // On meta other ranks have what this one has.
+  if (ranks_.size() > 1 && ranks_.device() != Device::meta()) {
     const std::vector<double> on_all = used.to_vector();
     std::span<const double> rest = std::span(on_all).subspan(1);
     for (const auto& unit : units_) {

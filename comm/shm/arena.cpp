@@ -5,17 +5,28 @@
 
 #include "runtime/base/allocator.h"
 #include "runtime/base/error.h"
+#include "runtime/base/rank_context.h"
 
 namespace fsdptrain::comm {
 
 Arena::Arena(std::span<std::byte> memory, std::shared_ptr<const void> owner, std::string name)
-    : memory_(memory), owner_(std::move(owner)), name_(std::move(name)) {
+    : memory_(memory),
+      owner_(std::move(owner)),
+      name_(std::move(name)),
+      host_(make_host_api(Device::cpu())) {
   if (!memory_.empty()) {
     free_.emplace(0, memory_.size());
   }
 }
 
-std::shared_ptr<Storage> Arena::allocate(std::size_t nbytes) {
+std::shared_ptr<Storage> Arena::allocate_storage(std::size_t nbytes) {
+  Allocator& allocator = current_context().allocator(Device::cpu());
+  return Storage::holding(
+      Device::cpu(), nbytes,
+      allocator.allocate_from(shared_from_this(), nbytes, MemoryCategory::Communication));
+}
+
+std::byte* Arena::allocate(std::size_t nbytes) {
   const std::size_t wanted = size_class(nbytes);
   // The tightest piece: large ones stay whole.
   auto best = free_.end();
@@ -38,15 +49,16 @@ std::shared_ptr<Storage> Arena::allocate(std::size_t nbytes) {
   if (size > wanted) {
     free_.emplace(offset + wanted, size - wanted);
   }
-  std::shared_ptr<Storage> storage = Storage::placed(Device::cpu(), nbytes);
-  storage->restore(memory_.data() + offset);
-  Storage* address = storage.get();
-  // The piece comes back with the last tensor that uses it.
-  return {address, [arena = shared_from_this(), storage = std::move(storage), offset,
-                    wanted](Storage*) { arena->release(offset, wanted); }};
+  used_.emplace(offset, wanted);
+  return memory_.data() + offset;
 }
 
-void Arena::release(std::size_t offset, std::size_t nbytes) {
+void Arena::give_back(std::byte* data, std::vector<Event> /*uses*/) noexcept {
+  const auto piece_in_use = used_.find(static_cast<std::size_t>(data - memory_.data()));
+  const auto [offset, nbytes] = *piece_in_use;
+  used_.erase(piece_in_use);
+  // What a piece is next need not begin or end where this one did.
+  host_->mark_block(data, nbytes, nbytes, nullptr);
   auto piece = free_.emplace(offset, nbytes).first;
   const auto next = std::next(piece);
   if (next != free_.end() && piece->first + piece->second == next->first) {

@@ -53,7 +53,7 @@ std::span<const std::byte> HostMemory::import_bytes(int peer, std::uint64_t addr
 }
 
 std::shared_ptr<Storage> HostMemory::allocate(std::size_t nbytes) {
-  return arena_->allocate(nbytes);
+  return arena_->allocate_storage(nbytes);
 }
 
 bool HostMemory::is_alive(int peer) {
