@@ -42,8 +42,9 @@ WholeBuffer ParamGroup::take(std::size_t index, SlotKind kind) {
   }
   const DType dtype = of_parameters ? key.gathered : *key.reduce;
   // What outlives its turn has a buffer of its own.
-  const bool outlives =
-      of_parameters ? !behavior_.reshard_after_backward : !behavior_.requires_gradient_sync;
+  const bool outlives = of_parameters
+                            ? !behavior_.reshard_after_backward || context_.keeps_gathered()
+                            : !behavior_.requires_gradient_sync;
   if (outlives) {
     return {ranks_.allocate({buffer.layout().numel()}, dtype), std::nullopt};
   }

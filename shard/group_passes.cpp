@@ -84,7 +84,8 @@ void ParamGroup::end_run() {
   std::erase_if(inputs_, [](const auto& of) { return of.second.use_count() == 1; });
   const bool grad = autograd::grad_enabled();
   kept_ = grad && behavior_.keep_for_backward && context_.is_last_of_forward(*this);
-  if (!grad || (behavior_.reshard_after_forward && !kept_)) {
+  const bool stays = grad ? kept_ || !behavior_.reshard_after_forward : context_.keeps_gathered();
+  if (!stays) {
     reshard();
   }
 }

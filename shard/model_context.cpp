@@ -6,6 +6,7 @@
 
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/base/error.h"
 #include "shard/param_group.h"
 
 namespace fsdptrain::shard {
@@ -18,7 +19,43 @@ void ModelContext::remove(ParamGroup& group) {
   std::erase_if(forwards_, [&](const Forward& forward) { return forward.group == &group; });
 }
 
+void ModelContext::check_no_scope(std::string_view what) const {
+  check<AutogradError>(num_scopes_ == 0,
+                       "gathered scope: a {} while a GatheredScope lives, which is for forwards "
+                       "without gradients: end it before training goes on",
+                       what);
+}
+
+void ModelContext::begin_gathered() {
+  check<AutogradError>(!in_forward_ && !in_backward_,
+                       "gathered scope: it begins within a {} of the model, or after one that "
+                       "failed: then call reset_iter_state() on all ranks",
+                       in_forward_ ? "forward" : "backward");
+  if (num_scopes_ == 0) {
+    give_back_all();
+  }
+  ++num_scopes_;
+}
+
+void ModelContext::end_gathered() {
+  if (--num_scopes_ == 0) {
+    give_back_all();
+  }
+}
+
+void ModelContext::give_back_all() {
+  for (ParamGroup* const group : groups_) {
+    group->give_back_kept();
+    group->reshard();
+  }
+  step_is_typical_ = false;
+  end_step();
+}
+
 void ModelContext::begin_forward() {
+  if (autograd::grad_enabled()) {
+    check_no_scope("forward with gradients begins");
+  }
   in_forward_ = true;
   step_has_forward_ = true;
   ++num_forwards_;
@@ -106,6 +143,7 @@ bool ModelContext::is_last_of_forward(const ParamGroup& group) const {
 
 void ModelContext::begin_backward() {
   if (!in_backward_) {
+    check_no_scope("backward begins");
     in_backward_ = true;
     autograd::queue_callback([this] { finish_backward(); });
   }

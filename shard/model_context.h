@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "shard/slot_pool.h"
@@ -52,7 +53,14 @@ class ModelContext {
   // After a forward or backward that failed, once all groups are at rest.
   void reset();
 
-  // By groups. The forward of `group` is about to compute: what comes next is gathered.
+  // By GatheredScope: from begin to end forwards without gradients leave groups gathered, and there
+  // are no others. Both give back whatever is gathered.
+  void begin_gathered();
+  void end_gathered();
+
+  // By groups. Whether parameters outlive the forward.
+  bool keeps_gathered() const { return num_scopes_ > 0; }
+  // The forward of `group` is about to compute: what comes next is gathered.
   void enter_forward(ParamGroup& group);
   // It has computed. `graph` lives as long as there can be a backward of this invocation.
   void leave_forward(ParamGroup& group, std::uint64_t invocation, std::weak_ptr<const void> graph);
@@ -79,6 +87,8 @@ class ModelContext {
   // How the first forward will run, if groups were added in their order and the whole model last.
   // If not, a group is gathered too early, once.
   std::vector<ParamGroup*> order_of_additions() const;
+  void give_back_all();
+  void check_no_scope(std::string_view what) const;
   void finish_backward();
   void finish_reductions();
   void end_step();
@@ -96,6 +106,7 @@ class ModelContext {
   bool in_forward_ = false;
   std::uint64_t num_forwards_ = 0;
   std::vector<Forward> forwards_;
+  int num_scopes_ = 0;
 
   bool in_backward_ = false;
   bool is_last_backward_ = true;

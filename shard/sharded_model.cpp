@@ -75,9 +75,10 @@ void ShardedModel::enter_forward(ShardedUnit& unit) {
     decide_root(unit);
   }
   if (&unit == root_) {
-    if (num_running_++ == 0) {
+    if (num_running_ == 0) {
       context_.begin_forward();
     }
+    ++num_running_;
     return;
   }
   check<AutogradError>(num_running_ > 0,

@@ -95,6 +95,8 @@ class ShardedModel {
   comm::ProcessGroup& ranks() { return ranks_; }
   const SlotPool& pool() const { return pool_; }
 
+  // By GatheredScope.
+  ModelContext& context() { return context_; }
   // By units.
   void enter_forward(ShardedUnit& unit);
   void leave_forward(const ShardedUnit& unit);

@@ -101,8 +101,7 @@ int evaluate_weights(const Arguments& arguments, const StopSignals& signals, com
       progress->update(done);
     }
   };
-  const LossTotals totals =
-      evaluate(*trained.model, datasets, options, world.control());
+  const LossTotals totals = evaluate(*trained.model, datasets, options, world.control());
   progress.reset();
   check<DataError>(totals.num_targets > 0,
                    "eval: no token has a target: each of them ends a document, got {} samples",

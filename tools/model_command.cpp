@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/meta/meta_ranks.h"
 #include "runtime/base/rank_context.h"
 #include "tools/commands.h"
 #include "tools/config.h"
@@ -165,7 +166,7 @@ Examples:
             RankContext context({.threads = static_cast<int>(config.run.threads)});
             const ContextGuard guard(context);
             const auto rows = parameter_rows(config, !arguments->all);
-            const MemoryCounters memory = step_memory(config, Device::meta());
+            const MemoryCounters memory = step_memory(config, comm::MetaRanks(0, 1).group());
             (arguments->json ? print_json : print_summary)(config, rows, memory);
             return static_cast<int>(ExitCode::Done);
           }};

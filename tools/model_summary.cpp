@@ -67,8 +67,7 @@ ParameterRow row_of(const nn::Parameter& parameter) {
 
 std::vector<ParameterRow> parameter_rows(const Config& config, bool folded) {
   const auto model = build_model(config);
-  const auto parameters =
-      nn::with_rules(model->parameters(), parameter_rules(config.rules));
+  const auto parameters = nn::with_rules(model->parameters(), parameter_rules(config.rules));
   std::vector<ParameterRow> rows;
   std::map<std::string, std::pair<std::size_t, std::vector<std::int64_t>>> blocks_of;
   for (const nn::Parameter& parameter : parameters) {
@@ -92,5 +91,40 @@ std::vector<ParameterRow> parameter_rows(const Config& config, bool folded) {
   return rows;
 }
 
+MemoryCounters step_memory(const Config& config, comm::ProcessGroup& ranks) {
+  const TrainConfig& train = config.train;
+  const auto model = build_model(config);
+  const auto sharded = shard_model(config, *model, ranks);
+  const auto optimizer = build_optimizer(config.optimizer, sharded->chunks());
+  std::optional<optim::WeightAverage> average;
+  if (train.ema_decay > 0) {
+    average.emplace(sharded->chunks(), train.ema_decay);
+  }
+  TrainStep step(*model, *sharded, *optimizer, step_options(config));
+  const std::int64_t num_tokens = train.micro_batch * train.seq_len;
+  const Device device = ranks.device();
+  // On meta nobody reads tokens.
+  const std::vector<std::int64_t> zeros(
+      device == Device::meta() ? 0 : static_cast<std::size_t>(num_tokens));
+  const data::Batch batch{.tokens = zeros,
+                          .targets = zeros,
+                          .batch = train.micro_batch,
+                          .seq_len = train.seq_len,
+                          .num_targets = num_tokens,
+                          .positions = zeros,
+                          .document_ids = zeros};
+  // From the second on, micro-batches are alike, and so are steps.
+  const std::vector<data::Batch> batches(train.global_batch > train.micro_batch ? 2 : 1, batch);
+  Allocator& allocator = current_context().allocator(device);
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    allocator.reset_peaks();
+    step.forward_backward(batches, number);
+    step.update(config.optimizer.lr);
+    if (average) {
+      average->update(sharded->chunks());
+    }
+  }
+  return allocator.counters();
+}
 
 }  // namespace fsdptrain::tools

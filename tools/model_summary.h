@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/process_group.h"
 #include "runtime/base/allocator.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/shape.h"
@@ -29,8 +30,9 @@ struct ParameterRow {
 // `folded`: blocks that are alike are one row.
 std::vector<ParameterRow> parameter_rows(const Config& config, bool folded);
 
-// What the allocator of `device` counts in a training step from the second on, with the threads and
-// the instruction set variant of the bound context. On meta, the same without memory.
-MemoryCounters step_memory(const Config& config, Device device);
+// What the allocator of the ranks' device counts on this one in a training step from the second on,
+// with the threads and the instruction set variant of the bound context. On meta, the same without
+// memory. Collective.
+MemoryCounters step_memory(const Config& config, comm::ProcessGroup& ranks);
 
 }  // namespace fsdptrain::tools

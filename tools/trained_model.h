@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "models/common/decoder.h"
 #include "comm/process_group.h"
+#include "models/common/decoder.h"
 #include "shard/sharded_model.h"
 #include "tools/train/weights.h"
 
@@ -29,8 +29,8 @@ struct TrainedModelArguments {
 
   // Declares the options; this object must outlive the parsing.
   void add_to(CLI::App& app);
-  // Shared out over `ranks`, which call it together and outlive the model. DataError for weights that
-  // are missing, do not fit the model that they name, or are not finite.
+  // Shared out over `ranks`, which call it together and outlive the model. DataError for weights
+  // that are missing, do not fit the model that they name, or are not finite.
   TrainedModel load(comm::ProcessGroup& ranks) const;
 };
 

@@ -71,8 +71,9 @@ Gradients gradients_of(std::span<const data::Batch> micro_batches, double dropou
   Gpt2Run run(config, Device::cpu(), DType::Float64);
   const auto result = run.step.forward_backward(micro_batches, 4);
   Gradients gradients{result.loss.item(), result.grad_norm.item(), {}};
-  for (const auto& parameter : run.parameters.named()) {
-    gradients.values.push_back(parameter.gradient.to_vector());
+  for (const shard::ParameterPart& part : shard::parts_of(*run.sharded)) {
+    const Tensor& all = run.sharded->chunks()[*part.chunk_number].gradients;
+    gradients.values.push_back(part.values_in(all).to_vector());
   }
   return gradients;
 }

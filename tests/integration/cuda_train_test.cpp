@@ -16,6 +16,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
+#include "tests/support/sharded_decoder.h"
 #include "tools/bench/step_model.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/rank_waits.h"
@@ -78,10 +79,11 @@ class Training {
   Training(const Setup& setup, comm::World& world)
       : world_(world),
         model_(setup.make()),
-        parameters_(*model_, {.device = world.device(), .compute_dtype = setup.compute, .seed = 3}),
-        optimizer_(parameters_.chunks(), {}),
-        step_(*model_, parameters_, optimizer_, world.device(), {.grad_clip = 0.5}),
-        data_parallel_(step_, parameters_, world) {
+        sharded_(
+            testing::shard_decoder(*model_, world.group(), {.compute = setup.compute, .seed = 3})),
+        optimizer_(sharded_->chunks(), {}),
+        step_(*model_, *sharded_, optimizer_, {.grad_clip = 0.5}),
+        data_parallel_(step_, *sharded_, world) {
     model_->set_block_recompute(setup.recompute);
     current_context().random.seed = 3;
   }
@@ -106,7 +108,10 @@ class Training {
     step_.accumulate(data_parallel_.share_of(batches), step);
   }
 
-  std::vector<double> parameters() { return parameters_.chunks().front().parameters.to_vector(); }
+  // After a step that failed.
+  void reset() { sharded_->reset_iter_state(); }
+
+  std::vector<double> parameters() { return testing::all_values(*sharded_); }
 
  private:
   std::vector<data::Batch> batches_of(std::uint64_t step) const {
@@ -121,7 +126,7 @@ class Training {
 
   comm::World& world_;
   std::unique_ptr<models::Decoder> model_;
-  nn::FlatParameters parameters_;
+  std::unique_ptr<shard::ShardedModel> sharded_;
   optim::AdamW optimizer_;
   tools::TrainStep step_;
   tools::DataParallelStep data_parallel_;
@@ -347,6 +352,7 @@ TEST_SUITE("integration/cuda_train") {
         Course course;
         CHECK_THROWS_WITH_AS(training.run(0, course), doctest::Contains("on stream compute"),
                              OutOfMemoryError);
+        training.reset();
         course = {};
         training.run(0, course);
         course.parameters = training.parameters();

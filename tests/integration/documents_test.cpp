@@ -9,7 +9,7 @@
 #include "models/llama/model.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/base/random.h"
-#include "runtime/nn/flat_parameters.h"
+#include "tests/support/sharded_decoder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
 #include "tools/train/batch_tensors.h"
@@ -70,14 +70,16 @@ struct LossAndGradients {
 // The sum of losses over rows, and the gradient of that sum.
 template <class Rows>
 LossAndGradients run(const Rows& rows, std::unique_ptr<models::Decoder> model) {
-  nn::FlatParameters parameters(*model, {.dtype = DType::Float64, .seed = 5});
+  testing::LoneRanks ranks;
+  const auto sharded =
+      testing::shard_decoder(*model, ranks.group(), {.dtype = DType::Float64, .seed = 5});
   LossAndGradients result;
   for (const auto& [tokens, targets] : rows) {
     const Tensor loss = model->loss(tokens, targets, {});
     result.loss += loss.item();
     autograd::backward(loss);
   }
-  result.gradients = parameters.chunks().front().gradients.to_vector();
+  result.gradients = testing::all_gradients(*sharded);
   return result;
 }
 

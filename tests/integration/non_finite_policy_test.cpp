@@ -62,7 +62,7 @@ struct Run {
     const auto result = gpt2.step.forward_backward({&batch, 1}, number);
     const double norm = result.grad_norm.item();
     if (!std::isfinite(norm) || !std::isfinite(result.loss.item())) {
-      policy.react({gpt2.step, gpt2.parameters, tools::whole_step({&batch, 1}), world, number,
+      policy.react({gpt2.step, *gpt2.sharded, tools::whole_step({&batch, 1}), world, number,
                     result.loss.item(), norm},
                    reporter, [this] { ++saved; });
       return;
@@ -152,9 +152,9 @@ TEST_SUITE("integration/non_finite_policy") {
   TEST_CASE("weights that are not finite are never written, and no skip goes on with them") {
     for (const char* non_finite : {"stop", "skip"}) {
       Run run(non_finite);
-      Tensor values = run.gpt2.parameters.find("h.0.ln_1.weight").values;
+      Tensor values = testing::values_of(*run.gpt2.sharded, "h.0.ln_1.weight");
       values.set_item(3, std::numeric_limits<double>::infinity());
-      run.gpt2.parameters.bump_epoch();
+      run.gpt2.sharded->bump_epoch();
       CHECK_THROWS_WITH_AS(run.step(1),
                            doctest::Contains("parameter h.0.ln_1.weight is not finite since an "
                                              "earlier update, so no weights were written"),

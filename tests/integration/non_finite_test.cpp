@@ -78,17 +78,17 @@ NonFinite located(Gpt2Run& run, std::uint64_t step = 7) {
 }
 
 void set_parameter(Gpt2Run& run, const std::string& name, double value, std::int64_t at = -1) {
-  Tensor values = run.parameters.find(name).values;
+  Tensor values = testing::values_of(*run.sharded, name);
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     if (at < 0 || i == at) {
       values.set_item(i, value);
     }
   }
-  run.parameters.bump_epoch();
+  run.sharded->bump_epoch();
 }
 
 std::vector<double> everything(Gpt2Run& run) {
-  std::vector<double> values = run.parameters.chunks().front().parameters.to_vector();
+  std::vector<double> values = testing::all_values(*run.sharded);
   for (const auto& state : run.optimizer.states()) {
     const auto more = state.values.to_vector();
     values.insert(values.end(), more.begin(), more.end());

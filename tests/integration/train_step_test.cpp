@@ -43,9 +43,13 @@ std::vector<std::byte> train_bits(int threads, Isa isa, DType compute, int steps
     const auto result = run.train(static_cast<std::uint64_t>(step), 3, 37);
     append(result.loss);
     append(result.grad_norm);
-    append(run.parameters.chunks().front().gradients);
+    for (const nn::FlatChunk& chunk : run.sharded->chunks()) {
+      append(chunk.gradients);
+    }
   }
-  append(run.parameters.chunks().front().parameters);
+  for (const nn::FlatChunk& chunk : run.sharded->chunks()) {
+    append(chunk.parameters);
+  }
   return bits;
 }
 
@@ -146,7 +150,7 @@ TEST_SUITE("integration/train_step") {
         }
         const auto result = run.train(1, 2, 20);
         std::vector<double>& values = results.emplace_back();
-        values = run.parameters.chunks().front().parameters.to_vector();
+        values = testing::all_values(*run.sharded);
         values.push_back(result.loss.item());
         values.push_back(result.grad_norm.item());
       }
@@ -194,7 +198,7 @@ TEST_SUITE("integration/train_step") {
     Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
     run.train(0, 2, 20);
     const data::Batch masked = masked_batch();
-    const auto values = [&run] { return run.parameters.chunks().front().parameters.to_vector(); };
+    const auto values = [&run] { return testing::all_values(*run.sharded); };
     const auto before = values();
     const auto result = run.step.forward_backward({&masked, 1}, 1);
     CHECK_FALSE(result.loss.defined());

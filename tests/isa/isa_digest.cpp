@@ -270,7 +270,7 @@ void print_training_step(const std::string& dtype_name, DType dtype) {
   testing::Gpt2Run run(testing::tiny_gpt2(), Device::cpu(), dtype);
   const auto result = run.train(0, 2, 19);
   print("gpt2_step/" + dtype_name,
-        {result.loss, result.grad_norm, run.parameters.chunks().front().parameters});
+        {result.loss, result.grad_norm, run.sharded->chunks().front().parameters});
 }
 
 void print_all() {

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "models/gpt2/model.h"
 #include "runtime/base/rank_context.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/adamw.h"
+#include "tests/support/sharded_decoder.h"
 #include "tools/bench/step_model.h"
 #include "tools/train/train_step.h"
 
@@ -28,13 +29,14 @@ struct Gpt2Run {
   Gpt2Run(const models::Gpt2Config& config, Device device, DType compute,
           nn::Recompute recompute = nn::Recompute::None)
       : vocab(config.vocab_size),
+        ranks(device),
         model(config),
-        parameters(model, {.device = device,
-                           .dtype = compute == DType::Float64 ? compute : DType::Float32,
-                           .compute_dtype = compute,
-                           .seed = 3}),
-        optimizer(parameters.chunks(), {}),
-        step(model, parameters, optimizer, device, {.grad_clip = 1.0}) {
+        sharded(shard_decoder(model, ranks.group(),
+                              {.dtype = compute == DType::Float64 ? compute : DType::Float32,
+                               .compute = compute,
+                               .seed = 3})),
+        optimizer(sharded->chunks(), {}),
+        step(model, *sharded, optimizer, {.grad_clip = 1.0}) {
     current_context().random.seed = 3;
     model.set_block_recompute(recompute);
   }
@@ -55,8 +57,9 @@ struct Gpt2Run {
   }
 
   std::int64_t vocab;
+  LoneRanks ranks;
   models::Gpt2 model;
-  nn::FlatParameters parameters;
+  std::unique_ptr<shard::ShardedModel> sharded;
   optim::AdamW optimizer;
   tools::TrainStep step;
 };

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/lone_world.h"
+#include "comm/meta/meta_ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "tools/train/flops.h"
@@ -49,7 +51,11 @@ seq_len = 37
 MemoryCounters measure(const Config& config, Device device) {
   RankContext context({.threads = 2});
   const ContextGuard guard(context);
-  return step_memory(config, device);
+  if (device == Device::meta()) {
+    return step_memory(config, comm::MetaRanks(0, 1).group());
+  }
+  comm::LoneWorld alone;
+  return step_memory(config, alone.world().group());
 }
 
 std::vector<std::string> names_of(const std::vector<ParameterRow>& rows) {

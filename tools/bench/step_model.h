@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "comm/lone_world.h"
 #include "models/common/decoder.h"
 #include "runtime/data/loader.h"
-#include "comm/lone_world.h"
 #include "runtime/optim/optimizer.h"
 #include "shard/sharded_model.h"
 #include "tools/config.h"

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "comm/nccl/connect.h"
+#include "comm/process_group.h"
 #include "models/common/decoder.h"
 #include "runtime/base/dtype.h"
-#include "comm/process_group.h"
 #include "runtime/nn/parameter_rules.h"
-#include "shard/sharded_model.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
+#include "shard/sharded_model.h"
 #include "tools/config.h"
 #include "tools/train/train_step.h"
 

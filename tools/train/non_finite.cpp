@@ -105,9 +105,8 @@ std::string non_finite_parameter(shard::ShardedModel& model) {
   const auto bad = std::ranges::find_if(parts, [](const shard::ParameterPart& part) {
     return scan_values(part.values()).non_finite.has_value();
   });
-  const Tensor first =
-      Tensor::full({1}, static_cast<double>(std::distance(parts.begin(), bad)), DType::Int64,
-                   model.ranks().device());
+  const Tensor first = Tensor::full({1}, static_cast<double>(std::distance(parts.begin(), bad)),
+                                    DType::Int64, model.ranks().device());
   if (model.ranks().size() > 1) {
     model.ranks().issue(comm::all_reduce(first, {.op = comm::ReduceOp::Min})).wait();
   }

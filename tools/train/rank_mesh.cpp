@@ -4,8 +4,9 @@
 
 namespace fsdptrain::tools {
 
-RankMesh::RankMesh(const MeshConfig& config, comm::World& world) : shard_(&world.group()) {
-  const std::int64_t size = world.size();
+RankMesh::RankMesh(const MeshConfig& config, comm::ProcessGroup& all, const NewGroup& new_group)
+    : shard_(&all) {
+  const std::int64_t size = all.size();
   check<ConfigError>(size % config.replicate == 0,
                      "mesh.replicate = {}: must divide the number of ranks, which is {}",
                      config.replicate, size);
@@ -20,9 +21,9 @@ RankMesh::RankMesh(const MeshConfig& config, comm::World& world) : shard_(&world
                      "shared out cannot be trained yet: leave one of them at 1",
                      config.replicate, shard);
   if (config.replicate > 1) {
-    alone_ = world.new_group({world.rank()}, "shard");
+    alone_ = new_group({all.rank()}, "shard");
     shard_ = alone_.get();
-    replicas_ = &world.group();
+    replicas_ = &all;
   }
 }
 

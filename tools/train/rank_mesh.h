@@ -1,20 +1,25 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "comm/world.h"
+#include "comm/process_group.h"
 #include "tools/config.h"
 
 namespace fsdptrain::tools {
 
-// The ranks of a world as [mesh] lays them out: rank r has the place r mod shard in the group that
-// shares out a model, and neighbours are in one. The world outlives it.
+// The ranks of a world as [mesh] lays them out. The world outlives it.
 class RankMesh {
  public:
-  // Collective. ConfigError naming the keys where the mesh is not as large as the world, or is one
-  // that models cannot be trained on.
-  RankMesh(const MeshConfig& config, comm::World& world);
+  // As World::new_group().
+  using NewGroup =
+      std::function<std::unique_ptr<comm::ProcessGroup>(std::vector<int> ranks, std::string name)>;
+
+  // `all` is the group of all ranks. Collective. ConfigError naming the keys where the mesh is not
+  // as large as the world, or is one that models cannot be trained on.
+  RankMesh(const MeshConfig& config, comm::ProcessGroup& all, const NewGroup& new_group);
 
   // Those that a model is shared out over, this one among them.
   comm::ProcessGroup& shard() { return *shard_; }

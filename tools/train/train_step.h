@@ -47,10 +47,10 @@ class TrainStep {
   // A whole step: accumulate(), then finish_gradients().
   Result forward_backward(std::span<const data::Batch> micro_batches, std::uint64_t step);
   // Forgets the gradients there are; then runs forward and backward of every micro-batch of a share
-  // with targets. The gradients are those of the whole step; the loss that is returned (float64, one
-  // element, on the device) is what the share adds to that of the step. `step` keys the random numbers, seed
-  // taken from the bound context. Every target weighs the same, whatever the micro-batch it is in.
-  // `before_each` is told the number of every micro-batch.
+  // with targets. The gradients are those of the whole step; the loss that is returned (float64,
+  // one element, on the device) is what the share adds to that of the step. `step` keys the random
+  // numbers, seed taken from the bound context. Every target weighs the same, whatever the
+  // micro-batch it is in. `before_each` is told the number of every micro-batch.
   Tensor accumulate(const Share& share, std::uint64_t step,
                     const std::function<void(std::size_t micro_batch)>& before_each = {});
   // The norm of the gradients: update() may use them.

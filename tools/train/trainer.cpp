@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
+#include <utility>
 
 #include "comm/error.h"
 #include "runtime/base/error.h"
@@ -61,7 +62,10 @@ Trainer::Trainer(const Setting& setting, comm::World& world)
       data_files_(describe(datasets_)),
       loader_(make_loader(config_, datasets_)),
       model_(build_model(config_)),
-      mesh_(config_.mesh, world),
+      mesh_(config_.mesh, world.group(),
+            [&world](std::vector<int> ranks, std::string name) {
+              return world.new_group(std::move(ranks), std::move(name));
+            }),
       sharded_(shard_model(config_, *model_, mesh_.shard(), mesh_.replicas())),
       optimizer_(build_optimizer(config_.optimizer, sharded_->chunks())),
       schedule_(build_schedule(config_)),

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/meta/meta_ranks.h"
 #include "runtime/base/rank_context.h"
 #include "tools/bench/process_memory.h"
 #include "tools/model_presets.h"
@@ -63,7 +64,7 @@ TEST_CASE("what the memory bound takes for a layer is what a layer keeps, for bo
     const auto activations = [](Config sized, std::int64_t layers) {
       sized.model.num_layers = layers;
       return static_cast<double>(
-          step_memory(sized, Device::meta()).peak_of(MemoryCategory::Activation));
+          step_memory(sized, comm::MetaRanks(0, 1).group()).peak_of(MemoryCategory::Activation));
     };
     const double kept = (activations(config, 6) - activations(config, 3)) / (3 * 2 * 128 * 4);
     CHECK(kept <= kept_floats(config.model));

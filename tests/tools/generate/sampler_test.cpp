@@ -14,8 +14,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/nn/evaluation_guard.h"
-#include "runtime/nn/flat_parameters.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/sharded_decoder.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -128,16 +128,18 @@ models::Gpt2Config small_with_dropout() {
 
 TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's logits") {
   models::Gpt2 model(small_with_dropout());
-  const nn::FlatParameters parameters(model, {.seed = 5});
+  testing::LoneRanks ranks;
+  const auto sharded = testing::shard_decoder(model, ranks.group(), {.seed = 5});
   // Initial weights are so small that every token would be followed by itself, and biases of this
   // size make it one token always.
-  for (auto parameter : parameters.named()) {
-    if (parameter.values.shape().dims() < 2) {
+  for (const shard::ParameterPart& part : shard::parts_of(*sharded)) {
+    if (part.shape.dims() < 2) {
       continue;
     }
-    const Tensor values = testing::random_tensor(parameter.values.shape(), 7);
+    Tensor values = part.values();
+    const Tensor random = testing::random_tensor(values.shape(), 7);
     for (std::int64_t i = 0; i < values.numel(); ++i) {
-      parameter.values.set_item(i, values.item(i));
+      values.set_item(i, random.item(i));
     }
   }
   std::set<std::int64_t> seen;
@@ -165,7 +167,8 @@ TEST_CASE("the likeliest token at temperature 0 is the argmax of the model's log
 
 TEST_CASE("each token is drawn by a number of its own") {
   models::Gpt2 model(small_with_dropout());
-  const nn::FlatParameters parameters(model, {.seed = 5});
+  testing::LoneRanks ranks;
+  const auto sharded = testing::shard_decoder(model, ranks.group(), {.seed = 5});
   // All tokens are about equally likely.
   std::vector<double> counts(11);
   sample(model, {1}, {.num_tokens = 1100, .temperature = 100}, [&](std::int64_t token) {
@@ -180,7 +183,8 @@ TEST_CASE("each token is drawn by a number of its own") {
 TEST_CASE("sampled tokens follow the model's distribution, by chi-square") {
   models::Gpt2 model(
       {.vocab_size = 7, .max_seq_len = 4, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
-  const nn::FlatParameters parameters(model, {.seed = 11});
+  testing::LoneRanks ranks;
+  const auto sharded = testing::shard_decoder(model, ranks.group(), {.seed = 11});
   const std::vector<std::int64_t> prompt{4, 1};
   const double temperature = 0.06;
   const Tensor logits =
@@ -227,7 +231,8 @@ TEST_CASE("logits that give no distribution are refused") {
 TEST_CASE("a sample is repeatable, goes on behind max_seq_len, and needs a prompt") {
   models::Gpt2 model(
       {.vocab_size = 11, .max_seq_len = 4, .num_layers = 1, .num_heads = 1, .embed_dim = 8});
-  const nn::FlatParameters parameters(model, {.seed = 3});
+  testing::LoneRanks ranks;
+  const auto sharded = testing::shard_decoder(model, ranks.group(), {.seed = 3});
   const auto continued = [&](std::uint64_t seed) {
     std::vector<std::int64_t> tokens;
     sample(model, {1, 2, 3}, {.num_tokens = 20, .seed = seed}, [&](std::int64_t token) {

@@ -58,7 +58,7 @@ TEST_CASE("the totals are those of every sample by itself, over all datasets") {
   run.model.set_training(true);
   for (const std::int64_t batch : {1, 2, 3, 100}) {
     CAPTURE(batch);
-    const LossTotals totals = evaluate(run.model, datasets, {.batch = batch});
+    const LossTotals totals = evaluate(run.model, datasets, {.batch = batch}, run.ranks.group());
     CHECK(totals.num_targets == num_targets);
     CHECK(totals.num_bytes == 0);
     CHECK(totals.nats == doctest::Approx(nats).epsilon(1e-12));
@@ -86,7 +86,7 @@ TEST_CASE("exactly max_batches forwards run where there is more data, and progre
         .batch = 2,
         .max_batches = static_cast<std::int64_t>(max_batches),
         .progress = [&](const LossTotals& totals) { seen.push_back(totals.num_targets); }};
-    const LossTotals totals = evaluate(run.model, datasets, options);
+    const LossTotals totals = evaluate(run.model, datasets, options, run.ranks.group());
     CHECK(seen == std::vector(targets.begin(), targets.begin() + std::ptrdiff_t(forwards)));
     CHECK(totals.num_targets == targets[forwards - 1]);
     CHECK(num_evaluated(datasets, options) ==
@@ -102,7 +102,7 @@ TEST_CASE("bytes of text are counted but not the ends of documents") {
   models::Gpt2Config config = tiny_gpt2();
   config.vocab_size = 257;
   Gpt2Run run(config, Device::cpu(), DType::Float32);
-  const LossTotals totals = evaluate(run.model, datasets, {});
+  const LossTotals totals = evaluate(run.model, datasets, {}, run.ranks.group());
   // Targets: 66, 256, (67 ignored), 68, 69, 256, (70 ignored), 71.
   CHECK(totals.num_targets == 6);
   CHECK(totals.num_bytes == 4);
@@ -119,11 +119,11 @@ TEST_CASE("an evaluation leaves the training mode as it was, also when it fails"
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
   for (const bool training : {true, false}) {
     run.model.set_training(training);
-    const double nats = evaluate(run.model, good, {.batch = 3}).nats;
+    const double nats = evaluate(run.model, good, {.batch = 3}, run.ranks.group()).nats;
     CHECK(run.model.training() == training);
     // Without dropout, the same each time.
-    CHECK(evaluate(run.model, good, {.batch = 3}).nats == nats);
-    CHECK_THROWS_AS(evaluate(run.model, bad, {.batch = 3}), Error);
+    CHECK(evaluate(run.model, good, {.batch = 3}, run.ranks.group()).nats == nats);
+    CHECK_THROWS_AS(evaluate(run.model, bad, {.batch = 3}, run.ranks.group()), Error);
     CHECK(run.model.training() == training);
   }
 }
@@ -133,7 +133,7 @@ TEST_CASE("where every target is masked there is none") {
   const Datasets ends{
       whole(testing::make_token_file(folder / "t", std::vector<std::uint16_t>(50, 7), 101, 7), 10)};
   Gpt2Run run(tiny_gpt2(), Device::cpu(), DType::Float32);
-  CHECK(evaluate(run.model, ends, {.batch = 3}).num_targets == 0);
+  CHECK(evaluate(run.model, ends, {.batch = 3}, run.ranks.group()).num_targets == 0);
 }
 
 TEST_SUITE_END();

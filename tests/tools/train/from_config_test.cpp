@@ -11,6 +11,7 @@
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
+#include "tests/support/sharded_decoder.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/train/weights.h"
 
@@ -63,13 +64,15 @@ models::TokenRows some_rows() {
 
 // With weights larger than those of a new model, so that nothing is lost in rounding.
 std::vector<double> logits_of(models::Decoder& model, const Config& config) {
-  nn::FlatParameters parameters(model, parameter_options(config, Device::cpu()));
-  for (const auto& named : parameters.named()) {
-    for (std::int64_t i = 0; named.values.dims() == 2 && i < named.values.numel(); ++i) {
-      Tensor(named.values).set_item(i, 10 * named.values.item(i));
+  testing::LoneRanks ranks;
+  const auto sharded = shard_model(config, model, ranks.group());
+  for (const shard::ParameterPart& part : shard::parts_of(*sharded)) {
+    Tensor values = part.values();
+    for (std::int64_t i = 0; part.shape.dims() == 2 && i < values.numel(); ++i) {
+      values.set_item(i, 10 * values.item(i));
     }
   }
-  parameters.bump_epoch();
+  sharded->bump_epoch();
   const autograd::NoGradGuard no_grad;
   return model.logits(some_rows()).to_vector();
 }
@@ -87,7 +90,8 @@ Shape shape_of(const models::Decoder& model, const std::string& name) {
 
 std::int64_t replays_of(const Config& config) {
   const auto model = build_model(config);
-  nn::FlatParameters parameters(*model, parameter_options(config, Device::cpu()));
+  testing::LoneRanks ranks;
+  const auto sharded = shard_model(config, *model, ranks.group());
   const models::TokenRows rows = some_rows();
   return static_cast<std::int64_t>(
       autograd::backward(model->loss(rows, rows.tokens_BT, {})).replays);
@@ -199,11 +203,13 @@ lr_scale = 0.25
 )";
     Config config = parse_config(text, "test");
     const auto model = build_model(config);
-    nn::FlatParameters parameters(*model, parameter_options(config, Device::cpu()));
-    const auto& frozen = parameters.find("model.layers.2.mlp.up_proj.weight");
-    CHECK(frozen.values.dtype() == DType::BFloat16);
-    CHECK_FALSE(frozen.gradient.defined());
-    const auto& segments = parameters.chunks().at(0).segments;
+    testing::LoneRanks ranks;
+    const auto sharded = shard_model(config, *model, ranks.group());
+    const auto frozen = testing::part_of(*sharded, "model.layers.2.mlp.up_proj.weight");
+    CHECK(frozen.dtype() == DType::BFloat16);
+    CHECK_FALSE(frozen.chunk_number.has_value());
+    const auto in_chunk = testing::part_of(*sharded, "model.norm.weight").chunk_number;
+    const auto& segments = sharded->chunks().at(in_chunk.value()).segments;
     const auto norm = std::ranges::find(segments, "model.norm.weight", &nn::Segment::name);
     CHECK(norm->decay);
     CHECK(norm->lr_scale == 0.25);
@@ -217,8 +223,10 @@ lr_scale = 0.25
     CHECK_THROWS_WITH_AS(build_model(config), Contains("freeze all 29 parameters, by \"*\""),
                          ConfigError);
     config.rules = {{.match = "*.q_proj.*", .freeze = true}};
+    testing::LoneRanks lone;
+    const auto mixed = build_model(config);
     CHECK_THROWS_WITH_AS(
-        nn::FlatParameters(*build_model(config), parameter_options(config, Device::cpu())),
+        shard_model(config, *mixed, lone.group()),
         Contains("q_proj.weight and model.layers.0.self_attn.k_proj.weight are multiplied as one: "
                  "train both or freeze both"),
         ConfigError);
@@ -241,17 +249,19 @@ lr_scale = 0.25
     const testing::TemporaryFolder folder;
     const auto path = folder / "weights.safetensors";
     const auto model = build_model(config);
-    const nn::FlatParameters saved(*model, parameter_options(config, Device::cpu()));
-    save_weights(path, saved.named(), {.config = config, .vocabulary = {257, 256, "byte"}});
+    testing::LoneRanks ranks;
+    const auto saved = shard_model(config, *model, ranks.group());
+    save_weights(path, *saved, {.config = config, .vocabulary = {257, 256, "byte"}});
     const WeightsInfo info = read_weights_info(path);
     CHECK(info.config.rules == config.rules);
     const auto other = build_model(info.config);
     Config other_seed = info.config;
     other_seed.run.seed = 77;
-    nn::FlatParameters loaded(*other, parameter_options(other_seed, Device::cpu()));
-    load_weights(path, loaded);
-    for (std::size_t i = 0; i < saved.named().size(); ++i) {
-      CHECK(std::ranges::equal(saved.named()[i].values.bytes(), loaded.named()[i].values.bytes()));
+    const auto loaded = shard_model(other_seed, *other, ranks.group());
+    load_weights(path, *loaded);
+    for (const shard::ParameterPart& part : shard::parts_of(*saved)) {
+      CHECK(std::ranges::equal(part.values().bytes(),
+                               testing::values_of(*loaded, part.name).bytes()));
     }
   }
 }

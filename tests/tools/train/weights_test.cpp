@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <sys/resource.h>
 #include <utility>
@@ -11,9 +13,13 @@
 #include <doctest/doctest.h>
 
 #include "checkpoint/safetensors.h"
+#include "comm/lone_world.h"
+#include "comm/run_ranks.h"
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/linear.h"
+#include "shard/parts.h"
+#include "shard/sharded_model.h"
 #include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::tools {
@@ -24,19 +30,32 @@ using testing::TemporaryFolder;
 
 TEST_SUITE_BEGIN("tools/train/weights");
 
+// On the ranks of a group, or on one.
 struct Model {
-  explicit Model(std::uint64_t seed)
-      : module({.in = 3, .out = 5}), parameters(module, {.seed = seed}) {}
-  nn::Linear module;
-  nn::FlatParameters parameters;
+  explicit Model(std::uint64_t seed) : Model(seed, std::make_unique<comm::LoneWorld>()) {}
+  Model(std::uint64_t seed, comm::ProcessGroup& ranks)
+      : module({.in = 3, .out = 5}), sharded(module, ranks, {.seed = seed}) {
+    sharded.fully_shard(module);
+  }
 
+  // Of this rank.
   std::vector<double> values() const {
     std::vector<double> all;
-    for (const auto& parameter : parameters.named()) {
-      const auto values = parameter.values.to_vector();
+    for (const shard::ParameterPart& part : shard::parts_of(sharded)) {
+      const auto values = part.values().to_vector();
       all.insert(all.end(), values.begin(), values.end());
     }
     return all;
+  }
+
+  std::unique_ptr<comm::LoneWorld> alone;
+  nn::Linear module;
+  shard::ShardedModel sharded;
+
+ private:
+  Model(std::uint64_t seed, std::unique_ptr<comm::LoneWorld> world)
+      : Model(seed, world->world().group()) {
+    alone = std::move(world);
   }
 };
 
@@ -61,17 +80,45 @@ void write_tensors(const std::filesystem::path& path,
 
 TEST_CASE("weights come back bit for bit, with what they were trained by") {
   const TemporaryFolder folder;
-  const Model saved(1);
+  Model saved(1);
   Model loaded(2);
-  save_weights(folder / "w", saved.parameters.named(), some_info());
+  save_weights(folder / "w", saved.sharded, some_info());
   REQUIRE(loaded.values() != saved.values());
-  load_weights(folder / "w", loaded.parameters);
+  load_weights(folder / "w", loaded.sharded);
   CHECK(loaded.values() == saved.values());
   const WeightsInfo info = read_weights_info(folder / "w");
   CHECK(info.vocabulary == data::Vocabulary{257, 256, "byte"});
   CHECK(info.config.train.steps == 7);
   CHECK(info.config.run.dir == "a \"b\"");
   CHECK(checkpoint::SafetensorsReader(folder / "w").metadata().at("format") == "fsdptrain");
+}
+
+TEST_CASE("ranks write what one writes, and read their parts of it") {
+  const TemporaryFolder folder;
+  Model one(1);
+  save_weights(folder / "one", one.sharded, some_info());
+  for (const int num_ranks : {2, 3, 4}) {
+    CAPTURE(num_ranks);
+    std::vector<std::vector<double>> parts(static_cast<std::size_t>(num_ranks));
+    comm::run_ranks({.num_ranks = num_ranks}, [&](comm::World& world) {
+      using Path = std::optional<std::filesystem::path>;
+      Model saved(1, world.group());
+      save_weights(world.rank() == 0 ? Path(folder / "many") : Path(), saved.sharded, some_info());
+      Model loaded(2, world.group());
+      load_weights(folder / "one", loaded.sharded);
+      parts[static_cast<std::size_t>(world.rank())] = loaded.values();
+      // Else a window on another rank would not have the same.
+      if (loaded.values() != saved.values()) {
+        fail("rank {} reads other values", world.rank());
+      }
+    });
+    CHECK(testing::read_file(folder / "many") == testing::read_file(folder / "one"));
+    std::size_t count = 0;
+    for (const auto& part : parts) {
+      count += part.size();
+    }
+    CHECK(count == one.values().size());
+  }
 }
 
 TEST_CASE("all that does not fit is listed, and no value changes") {
@@ -83,7 +130,7 @@ TEST_CASE("all that does not fit is listed, and no value changes") {
                                {"more", DType::Int64, {}}});
   std::string message;
   try {
-    load_weights(folder / "w", model.parameters);
+    load_weights(folder / "w", model.sharded);
   } catch (const DataError& error) {
     message = error.what();
   }
@@ -97,7 +144,7 @@ TEST_CASE("all that does not fit is listed, and no value changes") {
   }
   CHECK(model.values() == before);
   write_tensors(folder / "w", {{"weight", DType::Float64, {5, 3}}, {"bias", DType::Float32, {5}}});
-  CHECK_THROWS_WITH_AS(load_weights(folder / "w", model.parameters),
+  CHECK_THROWS_WITH_AS(load_weights(folder / "w", model.sharded),
                        Contains("weight is float64 [5, 3], not float32 [5, 3]"), DataError);
   CHECK(model.values() == before);
 }
@@ -126,11 +173,11 @@ TEST_CASE("files of other tools are read: no metadata, and 16-bit floats as what
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16}) {
     CAPTURE(dtype);
     Model model(1);
-    const std::uint64_t epoch = model.parameters.epoch();
+    const std::uint64_t epoch = model.sharded.units().front()->group().epoch();
     write_model(folder / "w", dtype, weights, biases);
-    load_weights(folder / "w", model.parameters);
+    load_weights(folder / "w", model.sharded);
     CHECK(model.values() == expected);
-    CHECK(model.parameters.epoch() > epoch);
+    CHECK(model.sharded.units().front()->group().epoch() > epoch);
   }
 }
 
@@ -155,14 +202,14 @@ class SizeLimit {
 
 TEST_CASE("weights that cannot be written leave the older file, and no other") {
   const TemporaryFolder folder;
-  const Model older(1);
-  const Model newer(2);
-  save_weights(folder / "w", older.parameters.named(), some_info());
+  Model older(1);
+  Model newer(2);
+  save_weights(folder / "w", older.sharded, some_info());
   const std::string before = testing::read_file(folder / "w");
   {
     // The header fits, the values do not.
     const SizeLimit limit(before.size() - 40);
-    CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.parameters.named(), some_info()),
+    CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.sharded, some_info()),
                          Contains("File too large"), IoError);
   }
   CHECK(testing::read_file(folder / "w") == before);
