@@ -125,7 +125,17 @@ void ShardedModel::mark_active_segments() {
   agree_on_used(used(), comm::ReduceOp::Sum);
 }
 
+void ShardedModel::check_gradients_are_final() const {
+  for (const auto& unit : units_) {
+    check<AutogradError>(unit->group().gradients_are_final(),
+                         "fully_shard: the gradients of {} are not final: "
+                         "set_is_last_backward(true) comes before the last backward of a step",
+                         unit->name());
+  }
+}
+
 Tensor ShardedModel::used() const {
+  check_gradients_are_final();
   std::vector<double> used{0};
   for (const auto& unit : units_) {
     unit->group().append_used(used);

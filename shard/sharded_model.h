@@ -31,6 +31,10 @@ class ShardedModel {
     // Of parameters that are trained and kept.
     DType dtype = DType::Float32;
     std::uint64_t seed = 0;
+    // Over backwards up to one that is the last (set_is_last_backward()). Exact sums are the same
+    // bits on 1, 2, 4, ... ranks, where gradients are reduced in the dtype that parameters are kept
+    // in and not divided; at most log2 of these backwards chunks more until the last one ends.
+    Accumulation accumulation = Accumulation::Sharded;
     // By names below the model.
     std::vector<nn::ParameterRule> rules = {};
     // How many units are gathered ahead of the one that computes.
@@ -68,7 +72,8 @@ class ShardedModel {
   // If the world has failed it throws that error half-way; then the model is to be destroyed, which
   // gives back all that it holds.
   void reset_iter_state();
-  // Of several backwards that belong together only the last one waits for its reductions.
+  // Of several backwards that belong together only the last one waits for its reductions, and
+  // gradients are final after it.
   void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
 
   // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
@@ -99,6 +104,8 @@ class ShardedModel {
   std::string name_of(const std::vector<nn::Module*>& modules) const;
   void check_may_shard(const std::vector<nn::Module*>& modules, const std::string& name) const;
   void check_nesting(const nn::Module& module, const std::string& name) const;
+  // AutogradError, naming a unit, where the last backward has not been.
+  void check_gradients_are_final() const;
   // Room for a number, then 1 for each parameter that has a gradient on this rank and 0 for others.
   Tensor used() const;
   // Reduces it over the ranks, and marks what has a gradient on any.
