@@ -2,6 +2,8 @@
 
 import os
 import re
+import struct
+import sys
 import time
 
 from launch_case import WORKER, Job, LaunchTest, main, signal
@@ -78,6 +80,24 @@ class Failures(LaunchTest):
         self.each([(size, when, "without a farewell") for size in (1, 2, 4)
                    for when in ("before", "inside", "after")] +
                   [(size, "start", "left early") for size in (2, 4)], run)
+
+    def test_a_ring_that_its_rank_damages_ends_no_launcher(self):
+        # Its header then is none, is of another rank, or says that there is more than there is.
+        damages = [(0, b"garbage!"), (24, struct.pack("<iiQ", 1, 2, 7)), (16, b"\xff" * 100),
+                   (0, b"\xff" * 4096)]
+
+        def run(offset, damage):
+            script = (f"import os, time; spec = os.environ['FSDPTRAIN_WORKER']\n"
+                      f"ring = int(spec.split('flight=')[1].split()[0])\n"
+                      f"if os.environ['RANK'] == '1': time.sleep(1000)\n"
+                      f"os.pwrite(ring, {damage!r}, {offset}); print('ready', flush=True)\n"
+                      f"time.sleep(2); os._exit(3)\n")
+            job = Job("--nproc-per-node", 2, "--", sys.executable, "-c", script)
+            job.wait_for_line("ready")
+            job.send(signal.SIGUSR2)
+            self.check_ended(job, 1, "rank 0 failed first", "it ended with exit code 3",
+                             "so where they are is not known")
+        self.each(damages, run)
 
     def test_a_rank_that_saves_while_others_wait_for_it_is_no_cause(self):
         # It has said that its state is saved; the others find that it is gone.
