@@ -12,6 +12,7 @@
 #include "comm/error.h"
 #include "comm/fnv.h"
 #include "comm/init/meeting_folder.h"
+#include "comm/link/headline.h"
 #include "comm/ranks.h"
 #include "comm/shm/connect.h"
 #include "comm/store/socket_pairs.h"
@@ -259,8 +260,7 @@ void Job::fail(std::string_view reason) noexcept {
   }
   try {
     if (store_) {
-      // What each rank did, line by line, is for this one's own standard error.
-      store_->report_failure(reason.substr(0, reason.find('\n')), kFarewell);
+      store_->report_failure(headline(reason), kFarewell);
     }
   } catch (const std::exception&) {
     // They hear of it from the end of this process.

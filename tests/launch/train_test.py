@@ -229,7 +229,11 @@ class LaunchTrain(LaunchTest):
         job.wait()
         self.assertRegex(job.err, r"culprit: rank 2 \(process \d+ on [^)]+\): (has|is) [^\n]*all_reduce seq \d+ of group "
                          r"'world' for h\.3\.[a-z_12.]+[;,] ")
-        self.assertRegex(job.err, r"for h\.3\.[a-z_12.]+ did not end in 3 s, missing: ")
+        # The rank that has looked has a line for each; in the lines of others the first of them is told.
+        said = r"rank \d: [^\n]* for h\.3\.[a-z_12.]+ did not end in 3 s, missing: [^\n]*\n"
+        self.assertRegex(job.err, rf"\[rank \d\] fsdptrain: {said}\[rank \d\]   rank 0 ")
+        self.assertRegex(job.err, rf"launch: rank \d failed first, [^\n]*: it failed: {said}")
+        self.assertNotIn("\\n", job.err)
         self.check_ended(job, 1)
 
     def test_a_break_point_holds_three_times_the_timeout_and_goes_on(self):
