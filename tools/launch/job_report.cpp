@@ -58,8 +58,9 @@ std::string JobReport::where_all_are() const {
   if (!is_any_written) {
     return "";
   }
-  const auto date = std::chrono::system_clock::now().time_since_epoch();
-  return comm::describe_hang(rings, std::chrono::duration_cast<comm::Nanoseconds>(date)).text;
+  return comm::describe_hang(rings, {.now = std::chrono::system_clock::now().time_since_epoch(),
+                                     .is_live = !options_.supervisor.failure()})
+      .text;
 }
 
 bool JobReport::note_failure() {
