@@ -142,8 +142,8 @@ void Trainer::rescue_weights() {
   try {
     write_weights();
     if (account_ != nullptr) {
-      reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}", steps_done_,
-                                    account_->folder->weights().string()));
+      reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}",
+                                    steps_done_, account_->folder->weights().string()));
     }
   } catch (const IoError& unwritten) {
     // The failure itself says more than that they could not be written.
