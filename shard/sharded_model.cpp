@@ -10,10 +10,26 @@
 // What units do together.
 namespace fsdptrain::shard {
 
+namespace {
+
+ShardedModel::Options checked(ShardedModel::Options options, const comm::ProcessGroup& ranks) {
+  const int num_replicas = options.replicas == nullptr ? 1 : options.replicas->size();
+  check<ConfigError>(ranks.size() == 1 || num_replicas == 1,
+                     "fully_shard: {} replicas of a model that is sharded over {} ranks: hybrid "
+                     "sharding is not there yet, one of the two must be 1",
+                     num_replicas, ranks.size());
+  if (num_replicas == 1) {
+    options.replicas = nullptr;
+  }
+  return options;
+}
+
+}  // namespace
+
 ShardedModel::ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options)
     : model_(model),
       ranks_(ranks),
-      options_(options),
+      options_(checked(options, ranks)),
       parameters_(nn::with_rules(model.parameters(), options.rules)),
       pool_(ranks),
       context_(pool_, {.prefetch = options.prefetch}) {}
@@ -146,8 +162,16 @@ Tensor ShardedModel::used() const {
 }
 
 void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
+  const comm::Tag tag{.root = options_.root};
   if (ranks_.size() > 1) {
-    ranks_.issue(comm::all_reduce(used, {.op = op}, {.root = options_.root})).wait();
+    ranks_.issue(comm::all_reduce(used, {.op = op}, tag)).wait();
+  }
+  if (options_.replicas != nullptr) {
+    // Not the norm, which is that of each.
+    const Tensor flags = used.alias({used.numel() - 1}, Strides::contiguous({used.numel() - 1}), 1);
+    options_.replicas->issue(comm::all_reduce(flags, {.op = comm::ReduceOp::Max}, tag)).wait();
+  }
+  if (ranks_.size() > 1 || options_.replicas != nullptr) {
     const std::vector<double> on_all = used.to_vector();
     std::span<const double> rest = std::span(on_all).subspan(1);
     for (const auto& unit : units_) {

@@ -31,6 +31,10 @@ class ShardedModel {
     // Of parameters that are trained and kept.
     DType dtype = DType::Float32;
     std::uint64_t seed = 0;
+    // Ranks that have the same part of the model as this one, which they all update alike; null, or
+    // one rank: none. Nothing looks for one that has other parameters. Then `ranks` is of one rank
+    // (data parallelism without sharding): ConfigError. The group outlives the model.
+    comm::ProcessGroup* replicas = nullptr;
     // Over backwards up to one that is the last (set_is_last_backward()). Exact sums are the same
     // bits on 1, 2, 4, ... ranks, where gradients are reduced in the dtype that parameters are kept
     // in and not divided; at most log2 of these backwards chunks more until the last one ends.
@@ -76,9 +80,10 @@ class ShardedModel {
   // gradients are final after it.
   void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
 
-  // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
+  // The p-norm of the gradients of all shards, p > 0 or infinite, by one reduction: float64, one
   // element, on the ranks' device. It marks active segments, for which the host waits if there are
-  // several ranks. On a GPU p is 2: DeviceError.
+  // several ranks; of replicas, which have the same gradients, by a reduction of their own. On a
+  // GPU p is 2: DeviceError. AutogradError before the last backward.
   Tensor gradient_norm(double p = 2);
   struct Clipped {
     Tensor norm;
@@ -108,7 +113,7 @@ class ShardedModel {
   void check_gradients_are_final() const;
   // Room for a number, then 1 for each parameter that has a gradient on this rank and 0 for others.
   Tensor used() const;
-  // Reduces it over the ranks, and marks what has a gradient on any.
+  // Reduces it over the ranks and their replicas, and marks what has a gradient on any.
   void agree_on_used(const Tensor& used, comm::ReduceOp op);
   ParamGroup::Members members_of(const std::vector<nn::Module*>& modules) const;
   // The first unit to run, which has all others in it.
