@@ -7,6 +7,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
+#include "tests/support/replicated.h"
 #include "tests/support/sharded_chain.h"
 
 // Schedules of a sharded model on a GPU that is none, against the same on the CPU: the kernels are
@@ -24,14 +25,23 @@ struct Schedule {
   bool sync_each = true;
   std::vector<std::vector<std::size_t>> lists = {};
   std::vector<nn::ParameterRule> rules = {};
+  shard::Accumulation accumulation = shard::Accumulation::Sharded;
+  bool replicated = false;
+  // Whether it is said which micro-batch is the last of a step.
+  bool says_last = false;
 };
 
 using Chunks = std::vector<std::vector<double>>;
 
 // What a rank's chunks are after three steps, of two micro-batches each.
 Chunks train(comm::World& world, const Schedule& schedule) {
+  const DataParallelAxes axes(world, schedule.replicated);
   ShardedChain sharded(world, kNumBlocks, schedule.unit,
-                       {.rules = schedule.rules, .prefetch = schedule.prefetch}, schedule.lists);
+                       {.replicas = axes.replicas,
+                        .accumulation = schedule.accumulation,
+                        .rules = schedule.rules,
+                        .prefetch = schedule.prefetch},
+                       schedule.lists, &axes.shards);
   for (const auto& block : sharded.chain.blocks) {
     block->set_recompute(schedule.recompute);
   }
@@ -39,6 +49,8 @@ Chunks train(comm::World& world, const Schedule& schedule) {
   optim::AdamW optimizer(model.chunks(), {});
   const MemoryCounters& counters = current_context().allocator(world.group().device()).counters();
   std::int64_t raw_allocations = 0;
+  // Of a step of several backwards the second one may need more.
+  const int num_first = schedule.says_last || schedule.replicated ? 2 : 1;
   const auto micro_batch = [&](int number) {
     const Tensor x =
         random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(world.rank() + 100 * number),
@@ -46,13 +58,16 @@ Chunks train(comm::World& world, const Schedule& schedule) {
     const Tensor y = sharded.chain(to_device(x, world.group().device()));
     autograd::backward(ops::sum(ops::multiply(y, y)));
     // Neither of the device nor of NCCL; buffers of gradients without sync are not of the pool.
-    CHECK((number == 0 || !schedule.sync_each || counters.raw_allocations == raw_allocations));
+    CHECK(
+        (number < num_first || !schedule.sync_each || counters.raw_allocations == raw_allocations));
     raw_allocations = counters.raw_allocations;
   };
   for (int step = 0; step < 3; ++step) {
     model.zero_grad();
     model.units().back()->set_requires_gradient_sync(schedule.sync_each);
+    model.set_is_last_backward(!schedule.says_last);
     micro_batch(2 * step);
+    model.set_is_last_backward(true);
     model.units().back()->set_requires_gradient_sync(true);
     micro_batch(2 * step + 1);
     optimizer.step(model.chunks(), 0.01, model.clip_grad_norm(0.5).scale);
@@ -101,6 +116,19 @@ TEST_SUITE("shard/sharded_model on a device") {
                       .sync_each = false,
                       .lists = {{0, 1}, {2}},
                       .rules = {{.pattern = "blocks.*.bias", .trainable = false}}});
+  }
+
+  TEST_CASE("so is one that adds up exactly, whose last reduction runs under the next forward") {
+    expect_same_bits({.accumulation = shard::Accumulation::Exact, .says_last = true});
+  }
+
+  TEST_CASE("so are replicas, whose gradients are reduced where they are, once or each time") {
+    expect_same_bits({.replicated = true, .says_last = true});
+    expect_same_bits({.replicated = true});
+    expect_same_bits({.unit = {.policy = {.param_dtype = DType::BFloat16}},
+                      .accumulation = shard::Accumulation::Exact,
+                      .replicated = true,
+                      .says_last = true});
   }
 }
 
