@@ -44,7 +44,7 @@ bool is_bound(const Membership& membership);
 bool may_spin(const Membership& membership, int num_threads);
 
 // One rank of a job, from the moment it has met the others: its rank context, bound to the thread
-// that made it, the world of all ranks, and the store of the job. SIGUSR2 prints where it is.
+// that made it, and the world of all ranks. SIGUSR2 prints where it is.
 //
 // A rank that ends without close() has failed, and ends the others.
 class Job {
@@ -60,8 +60,6 @@ class Job {
 
   const Membership& membership() const { return membership_; }
   World& world() { return *world_; }
-  // Null for one rank that nobody has started as such.
-  Store* store() { return store_.get(); }
 
   // Before each step: DebugBreak::at().
   void break_for_debugger(std::int64_t step) { debug_break_.at(step); }
@@ -94,6 +92,7 @@ class Job {
   WhereSignal where_;
   RankContext context_;
   ContextGuard bound_;
+  // Of all ranks. Null for one rank that nobody has started as such.
   std::unique_ptr<Store> store_;
   // Where rank 0 serves the store itself; it ends first, so that it reports no end of its own rank.
   std::unique_ptr<store::ServerThread> server_;
