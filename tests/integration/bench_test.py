@@ -391,11 +391,15 @@ class CommandLine(BenchTest):
                              "model.name, ", "bench", benchmark, "--set", setting)
         self.check_error(REFUSED, "unknown key", "bench", "step", "--set", "train.stepps=5")
 
-    def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
+    def comparison(self):
         path = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
         script = types.ModuleType("compare_pytorch")
         script.__file__ = str(path)
         exec(compile(path.read_text(encoding="utf-8"), path, "exec"), script.__dict__)
+        return script
+
+    def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
+        script = self.comparison()
         sides = [types.SimpleNamespace(name=name, seconds=[1.0]) for name in ("fsdptrain", "eager")]
         reports = {side.name: {"figures": [{"name": "peak_memory", "value": 1}]} for side in sides}
         for batch, seq_len, has_floor in ((1, 1024, True), (1, 512, False), (2, 1024, False)):
@@ -404,10 +408,28 @@ class CommandLine(BenchTest):
             self.assertEqual(speed["name"], "speed_over_eager")
             self.assertEqual("floor" in speed, has_floor, (batch, seq_len))
 
+    def test_the_comparison_with_fsdp_demands_speed_of_two_steps_alone(self):
+        script = self.comparison()
+        names = ("fsdptrain", "fsdp2", "fsdptrain_one_process", "pytorch_one_process")
+        sides = [types.SimpleNamespace(name=name, seconds=[seconds])
+                 for name, seconds in zip(names, (2.0, 5.0, 1.0, 4.0))]
+        reports = {name: {"figures": [{"name": "peak_memory", "value": 1}]} for name in names}
+        for batch, seq_len, floor in ((1, 1024, 1.35), (1, 128, 2.0), (1, 512, None),
+                                      (2, 1024, None)):
+            arguments = types.SimpleNamespace(batch=batch, seq_len=seq_len)
+            *_, ours, theirs, speed = script.fsdp_figures_of(arguments, sides, reports)
+            self.assertEqual((ours["name"], ours["value"]),
+                             (f"fsdptrain_of_one_process.{batch}x{seq_len}", 0.5))
+            self.assertEqual((theirs["name"], theirs["value"]),
+                             (f"fsdp2_of_one_process.{batch}x{seq_len}", 0.8))
+            self.assertEqual((speed["name"], speed["value"]),
+                             (f"speed_over_fsdp2.{batch}x{seq_len}", 2.5))
+            self.assertEqual(speed.get("floor"), floor)
+
     def test_the_comparison_with_pytorch_refuses_bad_arguments(self):
         script = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
         for arguments in (["--threads", "0"], ["--seq-len", "1025"], ["--fsdptrain", "/none"],
-                          ["--colour"]):
+                          ["--fsdp", "--threads", "4"], ["--colour"]):
             result = subprocess.run([sys.executable, script, *arguments], capture_output=True,
                                     text=True, timeout=60, check=False)
             self.assertEqual(result.returncode, REFUSED)
