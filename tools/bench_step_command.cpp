@@ -85,24 +85,15 @@ Report run_step(const Arguments& arguments, const Config& config) {
 
 // This command as one of its ranks has it.
 std::vector<std::string> words_of_rank(const Arguments& arguments) {
-  std::vector<std::string> words{"bench",
-                                 "step",
-                                 "--ranks",
-                                 std::to_string(arguments.ranks),
-                                 "--threads",
-                                 std::to_string(arguments.threads),
-                                 "--steps",
-                                 std::to_string(arguments.rounds),
-                                 "--model",
-                                 arguments.model,
-                                 "--batch",
-                                 std::to_string(arguments.batch),
-                                 "--seq-len",
-                                 std::to_string(arguments.seq_len),
-                                 "--dtype",
-                                 arguments.dtype,
-                                 "--rank-streams",
-                                 to_text(inherit_streams())};
+  std::vector<std::string> words{"bench",          "step",
+                                 "--ranks",        std::to_string(arguments.ranks),
+                                 "--threads",      std::to_string(arguments.threads),
+                                 "--steps",        std::to_string(arguments.rounds),
+                                 "--model",        arguments.model,
+                                 "--batch",        std::to_string(arguments.batch),
+                                 "--seq-len",      std::to_string(arguments.seq_len),
+                                 "--dtype",        arguments.dtype,
+                                 "--rank-streams", to_text(inherit_streams())};
   for (const std::string& text : arguments.overrides) {
     words.insert(words.end(), {"--set", text});
   }

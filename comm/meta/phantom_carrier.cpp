@@ -43,7 +43,7 @@ Work PhantomCarrier::issue(std::vector<Call> calls, Nanoseconds /*timeout*/) {
 }
 
 std::shared_ptr<Storage> PhantomCarrier::allocate(std::uint64_t /*group_hash*/, std::size_t nbytes,
-                                               bool /*is_symmetric*/) {
+                                                  bool /*is_symmetric*/) {
   auto storage = Storage::allocate(device_, nbytes, MemoryCategory::Communication);
   if (device_ == Device::cpu() && nbytes > 0) {
     // What others would fill stays as it is: numbers, and no slow ones.

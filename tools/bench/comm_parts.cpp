@@ -58,9 +58,9 @@ CommSeconds CommClock::read() {
         record.started.count() == 0) {
       continue;
     }
-    const CommPart part = comm_part_of(
-        static_cast<comm::Op>(record.op), record.tag.group,
-        static_cast<comm::Direction>(record.tag.direction), loss_group_);
+    const CommPart part =
+        comm_part_of(static_cast<comm::Op>(record.op), record.tag.group,
+                     static_cast<comm::Direction>(record.tag.direction), loss_group_);
     seconds.of[static_cast<std::size_t>(part)] += seconds_of(record.completed - record.started);
   }
   num_read_ = ring.num_written();

@@ -25,8 +25,8 @@ int inherit(int stream) {
 }
 
 void put(int number, int stream) {
-  check<IoError>(::dup2(number, stream) == stream,
-                 "bench: descriptor {}, which ranks inherit, is not there: {}", number,
+  const bool is_there = ::dup2(number, stream) == stream;
+  check<IoError>(is_there, "bench: descriptor {}, which ranks inherit, is not there: {}", number,
                  std::generic_category().message(errno));
 }
 
@@ -63,12 +63,9 @@ void take_streams(const RankStreams& streams, int rank) {
 }
 
 void become_launcher(int num_ranks, const std::vector<std::string>& words) {
-  std::vector<std::string> arguments{"fsdptrain",
-                                     "launch",
-                                     "--nproc-per-node",
-                                     std::to_string(num_ranks),
-                                     "--propagate-exit-code",
-                                     "--"};
+  std::vector<std::string> arguments{
+      "fsdptrain", "launch", "--nproc-per-node", std::to_string(num_ranks), "--propagate-exit-code",
+      "--"};
   arguments.insert(arguments.end(), words.begin(), words.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) {

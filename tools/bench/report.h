@@ -33,7 +33,8 @@ struct Report {
 // Filled in but for the figures, by the rank context of this thread.
 Report new_report(std::string bench);
 
-// One object on one line, with warnings where there are any. Error for a figure that is no finite number.
+// One object on one line, with warnings where there are any. Error for a figure that is no finite
+// number.
 std::string to_json(const Report& report);
 
 // One line per figure: name, value and unit, then a bar for units that are a "share" and, where

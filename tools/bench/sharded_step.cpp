@@ -24,10 +24,10 @@ double ShardedStep::run(const data::Batch& batch) {
   const Stopwatch stopwatch;
   const Tensor loss = step_.accumulate(
       {.micro_batches = {&batch, 1}, .num_targets = batch.num_targets * ranks_.size()}, steps_);
-  ranks_
-      .issue(comm::all_reduce(
-          loss, {}, {.group = loss_group_, .invocation = static_cast<std::uint32_t>(steps_)}))
-      .wait();
+  if (ranks_.size() > 1) {
+    const comm::Tag tag{.group = loss_group_, .invocation = static_cast<std::uint32_t>(steps_)};
+    ranks_.issue(comm::all_reduce(loss, {}, tag)).wait();
+  }
   step_.finish_gradients();
   step_.update(lr_);
   const double seconds = stopwatch.seconds();

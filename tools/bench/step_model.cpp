@@ -27,7 +27,7 @@ data::Batch random_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t v
 
 StepModel::StepModel(const Config& config)
     : step_(config, alone_.world().group()),
-      batch_(random_batch(config.train.micro_batch, config.train.seq_len,
-                          config.model.vocab_size)) {}
+      batch_(
+          random_batch(config.train.micro_batch, config.train.seq_len, config.model.vocab_size)) {}
 
 }  // namespace fsdptrain::tools

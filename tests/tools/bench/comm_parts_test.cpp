@@ -19,7 +19,8 @@ Tensor floats(std::int64_t numel, Device device) {
 }  // namespace
 
 TEST_SUITE("tools/bench") {
-  TEST_CASE("bytes of a step are those of gathers by direction, reductions, the norm and the loss") {
+  TEST_CASE(
+      "bytes of a step are those of gathers by direction, reductions, the norm and the loss") {
     RankContext context({.threads = 1});
     const ContextGuard guard(context);
     comm::MetaRanks ranks(0, 2);
