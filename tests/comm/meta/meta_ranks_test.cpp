@@ -104,6 +104,7 @@ TEST_SUITE("comm/meta") {
       ranks.group().issue(all_reduce(whole)).wait();
       CHECK(whole.to_vector() == std::vector<double>{0, 0, 3, 4});
       CHECK(ranks.traffic().of(Op::AllGather) == Traffic{1, 8, 8});
+      whole.set_item(0, 7);
     }
     CHECK_THROWS_AS(PhantomRanks(0, 2, Device::cuda(0)), DeviceError);
   }
