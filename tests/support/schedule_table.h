@@ -85,17 +85,13 @@ inline std::vector<ShardedSchedule> all_schedules() {
   const shard::ShardedUnit::Options reshard{.reshard_after_forward = true};
   const shard::ShardedUnit::Options bfloat16{.policy = {.param_dtype = DType::BFloat16},
                                              .reshard_after_forward = true};
-  const nn::ParameterRule frozen_block{.pattern = "blocks.1.*", .trainable = false};
-  const nn::ParameterRule frozen_biases{.pattern = "blocks.*.bias", .trainable = false};
+  const nn::ParameterRule frozen_block{.pattern = "chain.blocks.1.*", .trainable = false};
+  const nn::ParameterRule frozen_biases{.pattern = "chain.blocks.*.bias", .trainable = false};
   return {
       {.name = "plain", .forwards_and_backwards = micro_batches(1)},
       {.name = "no reshard", .unit = keep, .forwards_and_backwards = micro_batches(1)},
-      {.name = "prefetch 0",
-       .model = {.prefetch = 0},
-       .forwards_and_backwards = micro_batches(1)},
-      {.name = "prefetch 2",
-       .model = {.prefetch = 2},
-       .forwards_and_backwards = micro_batches(2)},
+      {.name = "prefetch 0", .model = {.prefetch = 0}, .forwards_and_backwards = micro_batches(1)},
+      {.name = "prefetch 2", .model = {.prefetch = 2}, .forwards_and_backwards = micro_batches(2)},
       {.name = "recompute",
        .unit = reshard,
        .recompute = nn::Recompute::Full,
@@ -133,8 +129,7 @@ inline std::vector<ShardedSchedule> all_schedules() {
       {.name = "same module twice",
        .route = {0, 1, 0, 2},
        .forwards_and_backwards = micro_batches(2)},
-      {.name = "one forward, one backward",
-       .forwards_and_backwards = one_forward_one_backward},
+      {.name = "one forward, one backward", .forwards_and_backwards = one_forward_one_backward},
       {.name = "one stream of communication",
        .streams = comm::nccl::Streams::Shared,
        .forwards_and_backwards = micro_batches(2)},

@@ -25,6 +25,22 @@ namespace fsdptrain::testing {
 
 class ScheduledRank;
 
+// A chain, and a parameter that no forward reads: what ranks agree on at the end of a step decides
+// whether the optimizer skips it.
+class ScheduledChain final : public nn::Module {
+ public:
+  ScheduledChain() {
+    register_module("chain", chain);
+    register_parameter("unused", unused, {.init = nn::Init::normal(0.5)});
+  }
+
+  Chain chain{3};
+  Tensor unused = nn::unplaced_parameter({kChainWidth});
+
+ private:
+  Tensor forward(const Tensor& x) override { return chain(x); }
+};
+
 struct ShardedSchedule {
   std::string name;
   shard::ShardedUnit::Options unit = {};
@@ -55,7 +71,8 @@ class ScheduledRank {
     sharded_ = std::make_unique<shard::ShardedModel>(*model_, world.group(), options);
     shard_model();
     schedule.prepare(*this);
-    optimizer_ = std::make_unique<optim::AdamW>(sharded_->chunks(), optim::AdamW::Options{});
+    optimizer_ = std::make_unique<optim::AdamW>(sharded_->chunks(),
+                                                optim::AdamW::Options{.weight_decay = 0.1});
   }
 
   shard::ShardedModel& sharded() { return *sharded_; }
@@ -95,14 +112,14 @@ class ScheduledRank {
       model_ = std::move(decoder);
       return;
     }
-    auto chain = std::make_unique<Chain>(3);
-    chain->route = schedule_.route;
-    for (const auto& block : chain->blocks) {
+    auto whole = std::make_unique<ScheduledChain>();
+    chain_ = &whole->chain;
+    chain_->route = schedule_.route;
+    for (const auto& block : chain_->blocks) {
       block->set_recompute(schedule_.recompute);
     }
-    loss_ = [this, &model = *chain](int number) { return chain_loss(model, number); };
-    chain_ = chain.get();
-    model_ = std::move(chain);
+    loss_ = [this, &model = *whole](int number) { return chain_loss(model, number); };
+    model_ = std::move(whole);
   }
 
   void shard_model() {
@@ -123,10 +140,10 @@ class ScheduledRank {
       }
       sharded_->fully_shard(modules, options);
     }
-    sharded_->fully_shard(*chain_, options);
+    sharded_->fully_shard(*model_, options);
   }
 
-  Tensor chain_loss(Chain& chain, int number) {
+  Tensor chain_loss(ScheduledChain& chain, int number) {
     const Tensor x =
         random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(world_.rank() + 100 * number),
                       1.0, DType::Float32);
@@ -147,7 +164,7 @@ class ScheduledRank {
   comm::World& world_;
   const ShardedSchedule& schedule_;
   std::unique_ptr<nn::Module> model_;
-  // The model, as one or the other.
+  // Of the model, one or the other.
   Chain* chain_ = nullptr;
   models::Decoder* decoder_ = nullptr;
   std::function<Tensor(int number)> loss_;

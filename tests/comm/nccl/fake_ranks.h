@@ -29,9 +29,11 @@ inline constexpr std::uint64_t kNumOrders = 8;
 class FakeRanks {
  public:
   explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {},
-                     fakecuda::Faults faults = {})
-      : session_(fakecuda::checked(
-            {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})),
+                     fakecuda::Faults faults = {}, bool learns_by_looking = true)
+      : session_(fakecuda::checked({.seed = seed,
+                                    .num_devices = num_ranks,
+                                    .faults = std::move(faults),
+                                    .learns_by_looking = learns_by_looking})),
         boards_(num_ranks),
         links_(static_cast<std::size_t>(num_ranks)) {
     // Between two tests there is one thread.
@@ -99,8 +101,7 @@ bool is_a(const std::exception_ptr& error) {
 // More than these by FAKECUDA_ORDERS in the environment, for a campaign.
 inline std::uint64_t num_orders() {
   const char* const wanted = std::getenv("FAKECUDA_ORDERS");
-  return wanted == nullptr ? kNumOrders
-                           : parse_number<std::uint64_t>(wanted).value_or(kNumOrders);
+  return wanted == nullptr ? kNumOrders : parse_number<std::uint64_t>(wanted).value_or(kNumOrders);
 }
 
 inline void in_all_orders(const std::function<void(std::uint64_t seed)>& body) {
