@@ -10,8 +10,8 @@
 #include "tests/support/replicated.h"
 #include "tests/support/sharded_chain.h"
 
-// How gradients are added up by a sharded model on a GPU that is none, against the same on the CPU: the kernels are
-// the same, so the bits are, unless a wait is missing, and then that is reported.
+// How gradients are added up by a sharded model on a GPU that is none, against the same on the CPU:
+// the kernels are the same, so the bits are, unless a wait is missing, and then that is reported.
 namespace fsdptrain::testing {
 namespace {
 

@@ -34,7 +34,7 @@ constexpr double kLossTolerance = 0.01;
 // Processors of all ranks together, as their launcher has given them out.
 std::vector<int> cores_of_all(comm::World& world) {
   std::vector<int> all;
-  const std::string own = fmt::format("{}", fmt::join(usable_cores(), ","));
+  const std::string own = fmt::format("{}", fmt::join(usable_processors(), ","));
   for (const std::string& text : world.exchange(own)) {
     std::string_view rest = text;
     while (!rest.empty()) {
