@@ -72,7 +72,21 @@ int train_threads(const Config& config, const TrainOptions& options, const StopS
   return signal;
 }
 
-// This process is one rank of a job; the same.
+// Notes how the run ended; the exit code.
+int end_run(Account& account, int signal) {
+  const int exit_code = static_cast<int>(ExitCode::Done) +
+                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+  // On all ranks but 0 there is nothing to note.
+  if (account.record) {
+    account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
+                         .exit_code = exit_code,
+                         .steps = account.steps_done,
+                         .seconds = account.stopwatch.seconds()});
+  }
+  return exit_code;
+}
+
+// This process is one rank of a job; the exit code.
 int train_process(const Config& config, const TrainOptions& options,
                   const comm::Membership& membership, const StopSignals& signals,
                   Account& account) {
@@ -92,8 +106,10 @@ int train_process(const Config& config, const TrainOptions& options,
                                 .is_bound = comm::is_bound(membership)},
                                job.world())
                            .run();
+    // All is written: when one rank has ended, its launcher may kill the others.
+    const int exit_code = end_run(account, signal);
     job.close();
-    return signal;
+    return exit_code;
   } catch (...) {
     job.fail(comm::text_of(std::current_exception()));
     throw;
@@ -111,20 +127,6 @@ void prepare_device(const RunConfig& run) {
     error.add_context(fmt::format("run.device = {}", toml_text(run.device)));
     throw;
   }
-}
-
-// Notes how the run ended; the exit code.
-int end_run(Account& account, int signal) {
-  const int exit_code = static_cast<int>(ExitCode::Done) +
-                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
-  // On all ranks but 0 there is nothing to note.
-  if (account.record) {
-    account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
-                         .exit_code = exit_code,
-                         .steps = account.steps_done,
-                         .seconds = account.stopwatch.seconds()});
-  }
-  return exit_code;
 }
 
 void note_failure(Account& account, const std::exception& error) {
@@ -162,9 +164,8 @@ int train(const Config& config, const TrainOptions& options) {
   const StopSignals signals;
   Account account;
   try {
-    return end_run(account, has_threads
-                                ? train_threads(config, options, signals, account)
-                                : train_process(config, options, membership, signals, account));
+    return has_threads ? end_run(account, train_threads(config, options, signals, account))
+                       : train_process(config, options, membership, signals, account);
   } catch (const PathError& error) {
     if (!account.folder) {
       throw;
