@@ -68,7 +68,8 @@ class Job {
   // Makes all ranks end with "rank R failed: reason". From any thread.
   void fail(std::string_view reason) noexcept;
   // Says goodbye: that this rank ends is no failure. Once, when its work is done; nothing
-  // collective follows.
+  // collective follows. Under another launcher than ours, it returns when rank 0 has come here,
+  // too: such a launcher may kill all others as soon as one has ended.
   void close();
 
  private:
@@ -82,6 +83,7 @@ class Job {
   // Until the keys are all there.
   void wait_for(const std::vector<std::string>& keys, const Deadline& deadline);
   void open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline);
+  void wait_for_rank_0();
   // By the shared memory.
   Links links() const;
   void make_world(Links links, std::optional<FlightMemory> flight);

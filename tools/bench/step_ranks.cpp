@@ -15,7 +15,6 @@
 #include "runtime/base/parse_number.h"
 #include "runtime/base/rank_context.h"
 #include "tools/bench/comm_parts.h"
-#include "tools/bench/comm_ranks.h"
 #include "tools/bench/one_process_step.h"
 #include "tools/bench/process_memory.h"
 #include "tools/bench/rank_copy.h"
@@ -23,6 +22,7 @@
 #include "tools/bench/sharded_step.h"
 #include "tools/bench/step_bounds.h"
 #include "tools/bench/timing.h"
+#include "tools/launch/cores.h"
 
 namespace fsdptrain::tools {
 namespace {

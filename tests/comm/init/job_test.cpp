@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <map>
@@ -43,6 +44,14 @@ std::vector<ChildProcess> start_foreign(const testing::TemporaryFolder& folder, 
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int number = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++number;
+  }
+  return number;
 }
 
 }  // namespace
@@ -197,6 +206,31 @@ TEST_SUITE("comm/job") {
                       "2 of 4 ranks are on this host, by torchrun (RANK, WORLD_SIZE, LOCAL_RANK, "
                       "LOCAL_WORLD_SIZE): several hosts come later"),
                   text);
+  }
+
+  TEST_CASE("no rank leaves before rank 0 has done its work") {
+    const testing::TemporaryFolder folder;
+    auto ranks = start_foreign(folder, 3, "last");
+    for (const std::size_t rank : {1, 2}) {
+      REQUIRE(ranks[rank].wait_for_output("done "));
+    }
+    // Longer than a goodbye takes: one that has left answers no more.
+    for (int i = 1; i <= 20; ++i) {
+      ranks[1].send(SIGUSR2);
+      REQUIRE(ranks[1].wait_until([&] { return count(ranks[1].errors(), "rank 1 (") == i; }));
+    }
+    // It has nothing to read.
+    ranks[0].close_input();
+    std::vector<std::int64_t> done;
+    std::vector<std::int64_t> left;
+    for (ChildProcess& rank : ranks) {
+      const auto end = rank.wait();
+      CAPTURE(end.output);
+      REQUIRE(end.code == 0);
+      done.push_back(std::stoll(end.output.substr(end.output.find("done ") + 5)));
+      left.push_back(std::stoll(end.output.substr(end.output.find("left ") + 5)));
+    }
+    CHECK(std::ranges::min(left) > done[0]);
   }
 
   TEST_CASE("a rank that throws, dies or leaves ends the others by name") {
