@@ -154,8 +154,8 @@ struct Options {
   // How long a copy takes in virtual time; empty: no time.
   std::function<std::chrono::nanoseconds(std::size_t nbytes)> copy_duration = {};
   // Whether a host thread that looks whether something has ended, or waits for another rank, knows
-  // from then on what happened before: it does, but may have been lucky. Without, what is ordered
-  // is what the program orders, in whatever order it ran.
+  // from then on what happened before: it does, but may have been lucky. Without, it may free
+  // memory by it, and all else is ordered as the program orders it, in whatever order it ran.
   bool learns_by_looking = true;
   // Whether a raw host access to device memory ends the process.
   bool protects_memory = true;

@@ -78,6 +78,20 @@ class Machine {
   void loudly_release(const void* token) const;
   void loudly_acquire(const void* token) const;
   void loudly_touch(const std::vector<Range>& ranges, bool is_write) const;
+  // The host thread looked, and what a stream or a recording knows had happened.
+  void show(Host& host, const Clock& clock, const void* token) const {
+    if (options.learns_by_looking) {
+      tell(host, clock, token);
+    } else {
+      host.seen.join(clock);
+    }
+  }
+  // All that it waited for or has seen.
+  static Clock known_to(const Host& host) {
+    Clock known = host.clock;
+    known.join(host.seen);
+    return known;
+  }
   // Whether anything happened; false after a time in which nothing did.
   bool wait_for_progress(std::unique_lock<std::mutex>& lock);
   // The host thread knows from now on what a stream or a recording knows.

@@ -102,9 +102,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     if (!stream.queue.empty()) {
       return cudaErrorNotReady;
     }
-    if (machine.options.learns_by_looking) {
-      machine.tell(call.host, stream.clock, &stream);
-    }
+    machine.show(call.host, stream.clock, &stream);
     return cudaSuccess;
   });
 }
@@ -203,9 +201,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
       if (!event.last->done) {
         return cudaErrorNotReady;
       }
-      if (machine.options.learns_by_looking) {
-        machine.tell(call.host, event.last->clock, event.last.get());
-      }
+      machine.show(call.host, event.last->clock, event.last.get());
     }
     return cudaSuccess;
   });

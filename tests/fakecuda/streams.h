@@ -100,6 +100,8 @@ struct Host {
   std::string name = {};
   std::size_t component = 0;
   Clock clock = {};
+  // What it has seen besides to have happened, if it does not learn by looking.
+  Clock seen = {};
   State state = State::Running;
   std::condition_variable turn = {};
   // While it waits: for what, as nobody but the fake can tell or only as itself can tell.

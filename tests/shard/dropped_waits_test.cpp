@@ -60,10 +60,6 @@ Outcome run(const ShardedSchedule& schedule, std::optional<fakecuda::DroppedCall
   outcome.calls = ranks.session().ordering_calls();
   outcome.orders = ranks.session().orders();
   outcome.reports = ranks.session().reports();
-  // NCCL's memory is freed when its owner has seen that all has ended.
-  std::erase_if(outcome.reports, [](const fakecuda::Report& report) {
-    return report.kind == fakecuda::ReportKind::FreeWhileInUse;
-  });
   return outcome;
 }
 
