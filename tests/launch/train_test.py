@@ -205,12 +205,12 @@ class LaunchTrain(TrainCase):
             self.fail("rank 2 was never met in layer 3")
         job.wait()
         self.assertRegex(job.err, r"culprit: rank 2 \(process \d+ on [^)]+\): (has|is) [^\n]*(all_gather|reduce_scatter) seq "
-                         r"\d+ of group 'world' for h\.[23][;,] ")
+                         r"\d+ of group 'world' for h\.\d[;,] ")
         # The rank that has looked has a line for each; in the lines of others the first of them is told. They may have
-        # what they need from rank 2 in layer 3, and wait behind it.
-        said = r"rank \d: [^\n]* for h\.[23] did not end in 3 s, missing: [^\n]*\n"
+        # what they need from rank 2 in layer 3, and wait behind it: then its own line names the layer.
+        said = r"rank \d: [^\n]* for h\.\d did not end in 3 s, missing: [^\n]*\n"
         self.assertRegex(job.err, rf"\[rank \d\] fsdptrain: {said}\[rank \d\]   rank 0 ")
-        self.assertRegex(job.err, r"\[rank \d\]   rank 2 [^\n]* for h\.3[ ,;]")
+        self.assertRegex(job.err, r"( for h\.3 did not end|\[rank \d\]   rank 2 [^\n]* for h\.3[ ,;])")
         self.assertRegex(job.err, rf"launch: rank \d failed first, [^\n]*: it failed: {said}")
         self.assertNotIn("\\n", job.err)
         self.check_ended(job, 1)

@@ -214,8 +214,10 @@ std::vector<data::Batch> Trainer::read_step(std::uint64_t step) {
     failure = std::current_exception();
   }
   if (sum(failure ? 1 : 0) > 0) {
-    // All ranks are here, and can put the weights together.
+    // All ranks are here, and can put the weights together. A rank that fails ends the others
+    // wherever they are: not before all is written.
     rescue_weights();
+    world_.control().issue(comm::barrier()).wait();
     if (failure) {
       std::rethrow_exception(failure);
     }
