@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "comm/process_group.h"
+#include "models/common/decoder.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/weight_average.h"
+#include "shard/sharded_model.h"
+#include "tools/config.h"
+#include "tools/train/rank_mesh.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::tools {
+
+// What one rank of a run trains with, made as the trainer makes it, on the device of its ranks, and
+// what the trainer does with it, on tokens of zeros: as many as a real run has, and no data. All
+// ranks call the same.
+class TrainingRank {
+ public:
+  // Told what begins.
+  using At = std::function<void(std::string_view what)>;
+
+  // `all` is the group of all ranks and outlives this. ConfigError as training refuses it.
+  TrainingRank(const Config& config, comm::ProcessGroup& all, const RankMesh::NewGroup& new_group);
+
+  models::Decoder& model() { return *model_; }
+  shard::ShardedModel& sharded() { return *sharded_; }
+  bool has_average() const { return average_.has_value(); }
+
+  // A step of so many micro-batches: forwards and backwards, clipping, the update and the average
+  // of weights.
+  void step(std::int64_t num_micro_batches, const At& at = {});
+  // One forward of a validation.
+  void validate();
+  // Every parameter becomes whole on rank 0, one after the other.
+  void gather_weights();
+
+ private:
+  data::Batch batch() const;
+
+  Config config_;
+  comm::ProcessGroup& all_;
+  std::unique_ptr<models::Decoder> model_;
+  RankMesh mesh_;
+  std::unique_ptr<shard::ShardedModel> sharded_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  TrainStep step_;
+  std::optional<optim::WeightAverage> average_;
+  std::uint64_t num_steps_ = 0;
+};
+
+// Of one rank in a step. ConfigError, as training refuses it, where some ranks would have none.
+std::int64_t num_micro_batches(const TrainConfig& train, int num_ranks);
+
+}  // namespace fsdptrain::tools
