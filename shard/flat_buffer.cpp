@@ -42,7 +42,9 @@ FlatBuffer::FlatBuffer(BufferLayout layout, std::span<const nn::Parameter> param
   const DType original = layout_.key().original;
   chunk_ = Tensor::zeros(shape, original, options.device, MemoryCategory::Parameter);
   if (trainable()) {
-    gradients_ = Tensor::zeros(shape, original, options.device, MemoryCategory::Gradient);
+    gradients_ =
+        ChunkGradients(Tensor::zeros(shape, original, options.device, MemoryCategory::Gradient),
+                       options.accumulation);
   }
   add_windows(parameters, adjacent, options.device);
   for (std::size_t i = 0; i < layout_.placements().size(); ++i) {
@@ -140,7 +142,7 @@ std::vector<Range> FlatBuffer::ranges_of_gradients() const {
   std::vector<Range> ranges;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     // A reduction brings zeros where no rank has a gradient.
-    if (accumulated_ || members_[member_of_[i]].has_gradient) {
+    if (gradients_.has_sum() || members_[member_of_[i]].has_gradient) {
       ranges.push_back({segments_[i].begin, segments_[i].end});
     }
   }
@@ -196,17 +198,12 @@ void FlatBuffer::complete_gradients(const Tensor& whole) {
   kernels::zero_segments(whole.launch(), whole.view(), unwritten);
 }
 
-void FlatBuffer::accumulate(const Tensor& reduced) {
-  if (accumulated_) {
-    kernels::accumulate(gradients_.launch(), gradients_.view(), reduced.view());
-  } else {
-    kernels::copy(gradients_.launch(), gradients_.view(), reduced.view());
-  }
-  accumulated_ = true;
+void FlatBuffer::accumulate(const Tensor& whole, std::size_t number) {
+  gradients_.add(own_part(whole), number);
 }
 
 void FlatBuffer::forget_gradients() {
-  accumulated_ = false;
+  gradients_.forget();
   for (Member& member : members_) {
     member.has_gradient = false;
     if (member.slot) {

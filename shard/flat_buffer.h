@@ -10,6 +10,7 @@
 #include "runtime/autograd/gradient_slot.h"
 #include "runtime/nn/flat_chunk.h"
 #include "runtime/nn/parameter.h"
+#include "shard/chunk_gradients.h"
 #include "shard/layout.h"
 
 namespace fsdptrain::shard {
@@ -23,6 +24,7 @@ class FlatBuffer {
     int rank = 0;
     Device device = Device::cpu();
     std::uint64_t seed = 0;
+    Accumulation accumulation = Accumulation::Sharded;
     // Who brings the windows' bytes back.
     autograd::OwnerRef owner;
   };
@@ -40,7 +42,7 @@ class FlatBuffer {
   // What this rank owns, and the gradients of it (undefined where nothing is trained): one
   // dimension, the original dtype.
   const Tensor& chunk() const { return chunk_; }
-  const Tensor& gradients() const { return gradients_; }
+  const Tensor& gradients() const { return gradients_.values(); }
   // The chunk's part of a whole buffer.
   Tensor own_part(const Tensor& whole) const;
   // For an optimizer: of the parameters that this rank has elements of.
@@ -77,8 +79,11 @@ class FlatBuffer {
   // Notes which members have a gradient by now, or that one has on another rank.
   void note_gradients();
   void note_gradient_elsewhere(std::size_t member) { members_[member].has_gradient = true; }
-  // Adds the chunk's part of reduced gradients; the first after forget_gradients() replaces.
-  void accumulate(const Tensor& reduced);
+  // Adds the chunk's part of what reduction number `number` of a backward has brought.
+  void accumulate(const Tensor& whole, std::size_t number);
+  // All has been added: gradients() are final.
+  void finish_gradients() { gradients_.finish(); }
+  bool gradients_are_final() const { return gradients_.is_final(); }
   // No member has a gradient, and the next write replaces.
   void forget_gradients();
 
@@ -100,8 +105,7 @@ class FlatBuffer {
   BufferLayout layout_;
   int rank_;
   Tensor chunk_;
-  Tensor gradients_;
-  bool accumulated_ = false;
+  ChunkGradients gradients_;
   bool gradients_placed_ = false;
   std::vector<Window> windows_;
   // In the order of the placements; and which window shows each.

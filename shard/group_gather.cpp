@@ -22,7 +22,9 @@ bool ParamGroup::aliases_parameters(const FlatBuffer& buffer) const {
 
 bool ParamGroup::aliases_gradients(const FlatBuffer& buffer) const {
   const BufferKey& key = buffer.layout().key();
+  // What is added up exactly comes apart for each backward.
   return ranks_.size() == 1 && key.reduce == key.original &&
+         options_.accumulation == Accumulation::Sharded &&
          options_.gradient_divide_factor.value_or(1) == 1;
 }
 

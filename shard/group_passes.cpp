@@ -196,6 +196,7 @@ void ParamGroup::finish_backward() {
   if (unsynced_ && behavior_.requires_gradient_sync) {
     reduce_all(0);
   }
+  num_reductions_ = 0;
   open_backwards_.clear();
   kept_ = false;
   if (behavior_.reshard_after_backward) {

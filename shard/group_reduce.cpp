@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "runtime/ops/inplace.h"
@@ -42,6 +43,7 @@ void ParamGroup::reduce_all(std::uint64_t invocation) {
       reduce(i, invocation);
     }
   }
+  ++num_reductions_;
   unsynced_ = false;
 }
 
@@ -63,13 +65,14 @@ void ParamGroup::reduce(std::size_t index, std::uint64_t invocation) {
     return;
   }
   Reducing& reducing = reducing_.emplace_back(
-      Reducing{index, std::exchange(gradients_[index], WholeBuffer{}), std::nullopt});
+      Reducing{index, num_reductions_, std::exchange(gradients_[index], {}), std::nullopt});
   const Tensor& whole = reducing.whole.values;
   buffer.complete_gradients(whole);
   buffer.release_gradients();
-  if (ranks_.size() == 1) {
-    ops::scale_(whole, 1 / options_.gradient_divide_factor.value_or(1));
-  } else if (whole.numel() > 0) {
+  const double divisor = options_.gradient_divide_factor.value_or(1);
+  if (ranks_.size() == 1 && divisor != 1) {
+    ops::scale_(whole, 1 / divisor);
+  } else if (ranks_.size() > 1 && whole.numel() > 0) {
     reducing.work = ranks_.issue(comm::reduce_scatter(buffer.own_part(whole), whole, reduction(),
                                                       tag(comm::Direction::Backward, invocation)));
   }
@@ -80,10 +83,19 @@ void ParamGroup::finish_reductions() {
     if (reducing.work) {
       reducing.work->wait();
     }
-    FlatBuffer& buffer = buffers_[reducing.buffer];
-    buffer.accumulate(buffer.own_part(reducing.whole.values));
+    buffers_[reducing.buffer].accumulate(reducing.whole.values, reducing.number);
     give_back(reducing.whole);
   }
+}
+
+void ParamGroup::finish_gradients() {
+  for (FlatBuffer& buffer : buffers_) {
+    buffer.finish_gradients();
+  }
+}
+
+bool ParamGroup::gradients_are_final() const {
+  return reducing_.empty() && std::ranges::all_of(buffers_, &FlatBuffer::gradients_are_final);
 }
 
 }  // namespace fsdptrain::shard

@@ -29,6 +29,8 @@ struct OpenBackward {
 // Gradients under way.
 struct Reducing {
   std::size_t buffer = 0;
+  // Which reduction of the backward this is.
+  std::size_t number = 0;
   WholeBuffer whole;
   // None where there is one rank.
   std::optional<comm::Work> work;

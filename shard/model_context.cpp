@@ -199,6 +199,9 @@ void ModelContext::finish_backward() {
   in_backward_ = false;
   if (is_last_backward_) {
     finish_reductions();
+    for (ParamGroup* const group : groups_) {
+      group->finish_gradients();
+    }
     end_step();
   }
 }

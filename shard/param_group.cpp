@@ -60,6 +60,7 @@ void ParamGroup::make_buffers() {
                           FlatBuffer::Options{.rank = ranks_.rank(),
                                               .device = ranks_.device(),
                                               .seed = options_.seed,
+                                              .accumulation = options_.accumulation,
                                               .owner = reference()});
   }
   for (const FlatBuffer& buffer : buffers_) {
@@ -83,6 +84,7 @@ void ParamGroup::attach() {
 
 void ParamGroup::zero_grad() {
   finish_reductions();
+  num_reductions_ = 0;
   unsynced_ = false;
   for (FlatBuffer& buffer : buffers_) {
     buffer.forget_gradients();

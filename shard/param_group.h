@@ -41,6 +41,7 @@ class ParamGroup final : public autograd::ParameterOwner {
     MixedPrecisionPolicy policy = {};
     // What the sum of the ranks' gradients is divided by; empty: their number.
     std::optional<double> gradient_divide_factor = std::nullopt;
+    Accumulation accumulation = Accumulation::Sharded;
     std::uint64_t seed = 0;
     // Of every collective of this group: root and group.
     comm::Tag tag = {};
@@ -83,6 +84,8 @@ class ParamGroup final : public autograd::ParameterOwner {
   // error half-way; then the group is to be destroyed, which gives back all that it holds.
   void reset_iter_state();
 
+  // Whether nothing is on its way to the chunks' gradients, of backwards that are not the last.
+  bool gradients_are_final() const;
   // Whether parameters have their bytes.
   bool unsharded() const { return state_ == State::Unsharded; }
   std::span<const FlatBuffer> buffers() const { return buffers_; }
@@ -115,6 +118,8 @@ class ParamGroup final : public autograd::ParameterOwner {
   void abandon_forward();
   // What has been reduced is added to the chunks' gradients.
   void finish_reductions();
+  // After the last of several backwards: the chunks' gradients are final.
+  void finish_gradients();
   // At the end of a backward: what it has not reduced is, and the group is at rest.
   void finish_backward();
 
@@ -172,6 +177,8 @@ class ParamGroup final : public autograd::ParameterOwner {
   // Whole gradients while they are written, by buffer; undefined while they are not.
   std::vector<WholeBuffer> gradients_;
   std::vector<Reducing> reducing_;
+  // In the backward under way.
+  std::size_t num_reductions_ = 0;
   // Of a list: an invocation is under way, and which modules have run in it.
   bool run_is_open_ = false;
   std::set<const nn::Module*> have_run_;

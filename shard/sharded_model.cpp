@@ -106,6 +106,7 @@ std::vector<nn::FlatChunk>& ShardedModel::chunks() {
       chunks_.insert(chunks_.end(), of_unit.begin(), of_unit.end());
     }
   }
+  mark_used();
   return chunks_;
 }
 
@@ -116,6 +117,7 @@ void ShardedModel::bump_epoch() {
 }
 
 void ShardedModel::zero_grad() {
+  reduced_used_ = {};
   for (const auto& unit : units_) {
     unit->group().zero_grad();
   }
@@ -147,10 +149,20 @@ void ShardedModel::set_requires_gradient_sync(bool sync) {
 }
 
 void ShardedModel::mark_active_segments() {
-  agree_on_used(used(), comm::ReduceOp::Sum);
+  reduce_used(used(), comm::ReduceOp::Sum);
+}
+
+void ShardedModel::check_gradients_are_final() const {
+  for (const auto& unit : units_) {
+    check<AutogradError>(unit->group().gradients_are_final(),
+                         "fully_shard: the gradients of {} are not final: "
+                         "set_is_last_backward(true) comes before the last backward of a step",
+                         unit->name());
+  }
 }
 
 Tensor ShardedModel::used() const {
+  check_gradients_are_final();
   std::vector<double> used{0};
   for (const auto& unit : units_) {
     unit->group().append_used(used);
@@ -164,11 +176,19 @@ Tensor ShardedModel::used() const {
   return to_device(numbers, ranks_.device());
 }
 
-void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
+void ShardedModel::reduce_used(Tensor used, comm::ReduceOp op) {
   if (ranks_.size() > 1) {
     // Behind the groups of the units.
     const comm::Tag tag{.root = options_.root, .group = static_cast<std::uint32_t>(units_.size())};
     ranks_.issue(comm::all_reduce(used, {.op = op}, tag)).wait();
+  }
+  reduced_used_ = std::move(used);
+}
+
+void ShardedModel::mark_used() {
+  const Tensor used = std::exchange(reduced_used_, Tensor());
+  if (!used.defined()) {
+    return;
   }
   // On meta other ranks have what this one has.
   if (ranks_.size() > 1 && ranks_.device() != Device::meta()) {
@@ -178,7 +198,7 @@ void ShardedModel::agree_on_used(const Tensor& used, comm::ReduceOp op) {
       rest = unit->group().note_used(rest);
     }
   }
-  auto chunk = chunks().begin();
+  auto chunk = chunks_.begin();
   for (const auto& unit : units_) {
     unit->group().mark_active_segments();
     for (const nn::FlatChunk& of_unit : unit->group().chunks()) {

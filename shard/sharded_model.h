@@ -31,6 +31,10 @@ class ShardedModel {
     // Of parameters that are trained and kept.
     DType dtype = DType::Float32;
     std::uint64_t seed = 0;
+    // Over backwards up to one that is the last (set_is_last_backward()). Exact sums are the same
+    // bits on 1, 2, 4, ... ranks, where gradients are reduced in the dtype that parameters are kept
+    // in and not divided; at most log2 of these backwards chunks more until the last one ends.
+    Accumulation accumulation = Accumulation::Sharded;
     // By names below the model.
     std::vector<nn::ParameterRule> rules = {};
     // How many units are gathered ahead of the one that computes.
@@ -59,24 +63,26 @@ class ShardedModel {
                            const ShardedUnit::Options& options = {});
 
   // For an optimizer: this rank's parts of all that is trained. Bump the epoch after an update.
+  // Their segments say which parameters have a gradient on any rank, as of the last gradient_norm()
+  // or mark_active_segments(), for whose reduction the host waits here.
   std::vector<nn::FlatChunk>& chunks();
   void bump_epoch();
   void zero_grad();
-  // Tells segments of chunks() which parameters have a gradient since zero_grad(): on any rank,
-  // which takes one small reduction. gradient_norm() does it by its own.
+  // Finds out which parameters have a gradient since zero_grad(), by one small reduction;
+  // gradient_norm() does it by its own.
   void mark_active_segments();
   // After a forward or backward that failed on all ranks: forgets what it left, and all gradients.
   // If the world has failed it throws that error half-way; then the model is to be destroyed, which
   // gives back all that it holds.
   void reset_iter_state();
-  // Of several backwards that belong together only the last one waits for its reductions.
+  // Of several backwards that belong together only the last one waits for its reductions, and
+  // gradients are final after it.
   void set_is_last_backward(bool is_last) { context_.set_is_last_backward(is_last); }
   // Of all units: ShardedUnit::set_requires_gradient_sync().
   void set_requires_gradient_sync(bool sync);
 
   // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
-  // element, on the ranks' device. It marks active segments, for which the host waits if there are
-  // several ranks. On a GPU p is 2: DeviceError.
+  // element, on the ranks' device, for which no host waits. On a GPU p is 2: DeviceError.
   Tensor gradient_norm(double p = 2);
   struct Clipped {
     Tensor norm;
@@ -108,10 +114,14 @@ class ShardedModel {
   std::string name_of(const std::vector<nn::Module*>& modules) const;
   void check_may_shard(const std::vector<nn::Module*>& modules, const std::string& name) const;
   void check_nesting(const nn::Module& module, const std::string& name) const;
+  // AutogradError, naming a unit, where the last backward has not been.
+  void check_gradients_are_final() const;
   // Room for a number, then 1 for each parameter that has a gradient on this rank and 0 for others.
   Tensor used() const;
-  // Reduces it over the ranks, and marks what has a gradient on any.
-  void agree_on_used(const Tensor& used, comm::ReduceOp op);
+  // Reduces it over the ranks, for chunks().
+  void reduce_used(Tensor used, comm::ReduceOp op);
+  // Takes what was reduced, if anything was since the last time.
+  void mark_used();
   ParamGroup::Members members_of(const std::vector<nn::Module*>& modules) const;
   // The first unit to run, which has all others in it.
   void decide_root(ShardedUnit& unit);
@@ -131,6 +141,8 @@ class ShardedModel {
   int num_running_ = 0;
   bool gave_chunks_ = false;
   std::vector<nn::FlatChunk> chunks_;
+  // Reduced over the ranks, and not looked at; undefined where there is nothing.
+  Tensor reduced_used_;
 };
 
 }  // namespace fsdptrain::shard

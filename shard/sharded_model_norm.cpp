@@ -53,7 +53,7 @@ Tensor ShardedModel::gradient_norm(double p) {
       }
     }
   }
-  agree_on_used(numbers, std::isinf(p) ? comm::ReduceOp::Max : comm::ReduceOp::Sum);
+  reduce_used(numbers, std::isinf(p) ? comm::ReduceOp::Max : comm::ReduceOp::Sum);
   if (p == 2) {
     kernels::sqrt_of(norm.launch(), norm.view(), norm.view());
   } else if (!std::isinf(p)) {

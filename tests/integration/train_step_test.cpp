@@ -146,6 +146,7 @@ TEST_SUITE("integration/train_step") {
           hooks.emplace_back([] { fail("no luck"); });
           CHECK_THROWS_WITH_AS(run.train(1, 2, 20), doctest::Contains("no luck"), Error);
           hooks.clear();
+          run.sharded->reset_iter_state();
           CHECK(context.allocator(Device::cpu()).counters().live == before.live);
         }
         const auto result = run.train(1, 2, 20);

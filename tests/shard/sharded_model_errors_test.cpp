@@ -1,4 +1,5 @@
 #include <atomic>
+#include <fmt/format.h>
 #include <string>
 #include <vector>
 
@@ -213,6 +214,34 @@ TEST_SUITE("shard/sharded_model errors") {
                            AutogradError);
       sharded.model.reset_iter_state();
       sharded.step(1);
+    });
+  }
+
+  TEST_CASE("gradients have no norm before the last of several backwards") {
+    testing::on_ranks([](World& world) {
+      for (const Accumulation accumulation : {Accumulation::Sharded, Accumulation::Exact}) {
+        ShardedChain sharded(world, 2, {}, {.accumulation = accumulation});
+        sharded.model.set_is_last_backward(false);
+        sharded.step(0);
+        // What is reduced last is under way still; exact sums of the rest are not made, either.
+        sharded.chain.route = {1};
+        autograd::backward(sharded.loss(1));
+        const bool is_exact = accumulation == Accumulation::Exact;
+        if (is_exact || world.size() > 1) {
+          const std::string text =
+              fmt::format("the gradients of blocks.{} are not final", is_exact ? 0 : 1);
+          CHECK_THROWS_WITH_AS(sharded.model.gradient_norm(), Contains(text.c_str()),
+                               AutogradError);
+          CHECK_THROWS_AS(sharded.model.mark_active_segments(), AutogradError);
+        }
+        sharded.model.set_is_last_backward(true);
+        autograd::backward(sharded.loss(2));
+        CHECK(sharded.model.gradient_norm().item() > 0);
+        sharded.model.set_is_last_backward(false);
+        sharded.step(0);
+        sharded.model.zero_grad();
+        CHECK(sharded.model.gradient_norm().item() == 0);
+      }
     });
   }
 

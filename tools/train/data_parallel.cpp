@@ -65,11 +65,12 @@ TrainStep::Result DataParallelStep::forward_backward(const TrainStep::Share& sha
       .issue(comm::all_reduce(
           loss, {}, {.group = loss_group_, .invocation = static_cast<std::uint32_t>(step)}))
       .wait();
+  const TrainStep::Result result{loss, step_.finish_gradients()};
   // Before the host waits for the device in any other way, which would have no end where another
   // rank failed, and before anything is updated. Ranks in another order may never finish.
   world_.check_order();
   world_.finish();
-  return {loss, step_.finish_gradients()};
+  return result;
 }
 
 }  // namespace fsdptrain::tools

@@ -227,8 +227,9 @@ lr_scale = 0.25
     const auto mixed = build_model(config);
     CHECK_THROWS_WITH_AS(
         shard_model(config, *mixed, lone.group()),
-        Contains("q_proj.weight and model.layers.0.self_attn.k_proj.weight are multiplied as one: "
-                 "train both or freeze both"),
+        Contains("q_proj.weight and model.layers.0.self_attn.k_proj.weight are adjacent: they must "
+                 "be kept, gathered and reduced in the same dtypes, and both be trained or both be "
+                 "frozen"),
         ConfigError);
   }
 
