@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/link/headline.h"
 #include "comm/threads/thread_boards.h"
 #include "runtime/base/host_schedule.h"
 #include "runtime/base/processors.h"
@@ -72,7 +73,7 @@ class Arrivals {
     {
       const std::lock_guard lock(mutex_);
       if (failure_.empty()) {
-        failure_ = fmt::format("rank {} failed: {}", rank, text_of(error));
+        failure_ = fmt::format("rank {} failed: {}", rank, headline(text_of(error)));
       }
     }
     arrived_.count_down();

@@ -2,6 +2,11 @@
 
 #include <csignal>
 #include <ctime>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.h"
 
 namespace fsdptrain::comm {
 
@@ -18,6 +23,17 @@ auto without_signals(Make make) {
   };
   const Restore restore{&before};
   return make();
+}
+
+// A thread that takes none. IoError where the system has no more threads.
+template <class Work>
+std::thread thread_without_signals(Work work) {
+  try {
+    return without_signals([&work] { return std::thread(std::move(work)); });
+  } catch (const std::system_error& error) {
+    fail<IoError>("the system starts no more threads: {}; raise the limit of processes (ulimit -u)",
+                  error.code().message());
+  }
 }
 
 // Writing to a connection that the peer has closed is an error here, and no signal that ends the

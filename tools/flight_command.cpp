@@ -53,7 +53,8 @@ std::string date_text(comm::Nanoseconds date) {
 
 std::string as_text(const Arguments& arguments, const std::vector<comm::FlightSnapshot>& rings,
                     const Moment& moment) {
-  std::string text = comm::describe_hang(rings, moment.date).text;
+  std::string text =
+      comm::describe_hang(rings, {.now = moment.date, .is_live = moment.is_now}).text;
   text += fmt::format("\nthe last operations of each rank, seen from {}{}:\n",
                       moment.is_now ? "now, " : "the last that any of them noted, ",
                       date_text(moment.date));
@@ -98,7 +99,8 @@ Json as_json(const comm::FlightRecord& record, const comm::FlightSnapshot& ring,
 
 std::string as_json(const Arguments& arguments, const std::vector<comm::FlightSnapshot>& rings,
                     const Moment& moment) {
-  const comm::HangReport report = comm::describe_hang(rings, moment.date);
+  const comm::HangReport report =
+      comm::describe_hang(rings, {.now = moment.date, .is_live = moment.is_now});
   Json ranks = Json::array();
   for (const comm::FlightSnapshot& ring : rings) {
     Json operations = Json::array();

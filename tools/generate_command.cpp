@@ -18,6 +18,7 @@
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/generate/byte_prompt.h"
+#include "tools/generate/keep_gathered.h"
 #include "tools/generate/sampler.h"
 #include "tools/standard_output.h"
 #include "tools/trained_model.h"
@@ -115,6 +116,7 @@ int generate(const Arguments& arguments, comm::World& world) {
     }
   };
   std::ranges::for_each(dialogue.prompt(), add);
+  const auto gathered = keep_gathered(*trained.sharded, world);
   sample(*trained.model, dialogue.prompt(), arguments.sampling, [&](std::int64_t token) {
     add(token);
     return true;

@@ -41,7 +41,7 @@ StopSignals::StopSignals() : held_{}, before_{} {
   // One that was held back already counts from the start, however soon the work asks.
   take_one();
   // Signals of others are none of its business: it would take them from who waits for them.
-  watcher_ = comm::without_signals([this] { return std::thread([this] { watch(); }); });
+  watcher_ = comm::thread_without_signals([this] { watch(); });
 }
 
 StopSignals::~StopSignals() {

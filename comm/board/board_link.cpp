@@ -6,6 +6,7 @@
 
 #include "comm/board/futex.h"
 #include "comm/error.h"
+#include "comm/link/headline.h"
 #include "runtime/base/host_schedule.h"
 #include "runtime/base/quoted.h"
 #include "runtime/base/spin.h"
@@ -228,7 +229,7 @@ Presence BoardLink::presence(int peer) {
 }
 
 void BoardLink::report_failure(std::string_view text) noexcept {
-  board_.report_failure(options_.rank, text);
+  board_.report_failure(options_.rank, headline(text));
 }
 
 void BoardLink::check_failure() {

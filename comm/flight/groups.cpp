@@ -138,36 +138,6 @@ std::vector<std::vector<int>> parties_at(const GroupRecords& group, std::uint64_
   return parties;
 }
 
-}  // namespace
-
-FlightGroups sort_by_group(std::span<const FlightSnapshot> rings,
-                           std::span<const FlightGroup> known) {
-  FlightGroups sorted;
-  for (const FlightSnapshot& ring : rings) {
-    sorted.attempt = std::max(sorted.attempt, ring.header.identity.attempt);
-  }
-  std::map<std::uint64_t, GroupRecords> groups;
-  for (const FlightSnapshot& ring : rings) {
-    if (ring.header.identity.attempt == sorted.attempt) {
-      add_ring(sorted, ring);
-      add_records(groups, ring.header.identity.rank, ring);
-    } else {
-      ++sorted.num_left_out;
-    }
-  }
-  for (auto& [rank, view] : sorted.ranks) {
-    const auto open = open_records(*view.ring);
-    view.current = open.empty() ? nullptr : open[0];
-    add_open_records(groups, rank, open);
-  }
-  for (auto& [id, group] : groups) {
-    add_members(group, sorted.world_size, known);
-    sorted.groups.push_back(std::move(group));
-  }
-  std::ranges::stable_sort(sorted.groups, {}, &GroupRecords::name);
-  return sorted;
-}
-
 FlightStanding stand(const FlightGroups& all, const GroupRecords& group) {
   FlightStanding standing;
   for (const int rank : group.members) {
@@ -195,6 +165,41 @@ std::optional<FlightMismatch> find_mismatch(const GroupRecords& group) {
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+FlightGroups sort_by_group(std::span<const FlightSnapshot> rings,
+                           std::span<const FlightGroup> known) {
+  FlightGroups sorted;
+  for (const FlightSnapshot& ring : rings) {
+    sorted.attempt = std::max(sorted.attempt, ring.header.identity.attempt);
+  }
+  std::map<std::uint64_t, GroupRecords> groups;
+  for (const FlightSnapshot& ring : rings) {
+    if (ring.header.identity.attempt == sorted.attempt) {
+      add_ring(sorted, ring);
+      add_records(groups, ring.header.identity.rank, ring);
+    } else {
+      ++sorted.num_left_out;
+    }
+  }
+  for (auto& [rank, view] : sorted.ranks) {
+    const auto open = open_records(*view.ring);
+    view.current = open.empty() ? nullptr : open[0];
+    add_open_records(groups, rank, open);
+    sorted.names.add(view.ring->names);
+  }
+  for (auto& [id, group] : groups) {
+    add_members(group, sorted.world_size, known);
+    group.mismatch = find_mismatch(group);
+    if (group.front != nullptr) {
+      group.standing = stand(sorted, group);
+    }
+    sorted.groups.push_back(std::move(group));
+  }
+  std::ranges::stable_sort(sorted.groups, {}, &GroupRecords::name);
+  return sorted;
 }
 
 std::string differences(const FlightRecord& a, const FlightRecord& b) {

@@ -17,6 +17,15 @@ struct FlightGroup {
   std::vector<int> ranks;
 };
 
+struct HangOptions {
+  // Of the system's date.
+  Nanoseconds now{};
+  // The ranks go on while they are looked at. Where no deadline has passed, nobody is to blame yet,
+  // and the text says who would be.
+  bool is_live = false;
+  std::span<const FlightGroup> groups = {};
+};
+
 struct HangReport {
   // Ranks that others wait for and that wait for none, or that do something else than most; in
   // order. Empty where no rank is to blame by itself: the text says why.
@@ -26,9 +35,8 @@ struct HangReport {
 };
 
 // Who waits in which operation, since when and for whom, from the rings of all ranks that have one.
-// Rings of attempts before the last are left out. `now` is of the system's date. Pure: the same
-// rings make the same text. DataError where rings are of different worlds or twice of one rank.
-HangReport describe_hang(std::span<const FlightSnapshot> rings, Nanoseconds now,
-                         std::span<const FlightGroup> groups = {});
+// Rings of attempts before the last are left out. Pure: the same rings make the same text.
+// DataError where rings are of different worlds or twice of one rank.
+HangReport describe_hang(std::span<const FlightSnapshot> rings, const HangOptions& options);
 
 }  // namespace fsdptrain::comm

@@ -105,7 +105,10 @@ FlightMemory FlightMemory::create(const FlightIdentity& identity, const Options&
   FlightMemory memory(descriptor, options.capacity, options.names_capacity);
   const std::size_t nbytes = memory.nbytes();
   // Taken now: a first touch that finds no memory would end the process.
-  const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(nbytes));
+  int error = EINTR;
+  while (error == EINTR) {
+    error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(nbytes));
+  }
   check<IoError>(error == 0, "flight ring: taking {} bytes of shared memory failed: {}", nbytes,
                  std::generic_category().message(error));
   // Who else has the descriptor cannot take bytes away that are mapped here.

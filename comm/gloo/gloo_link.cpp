@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/error.h"
+#include "comm/link/headline.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -262,7 +263,7 @@ Presence GlooLink::presence(int rank) {
 
 void GlooLink::report_failure(std::string_view text) noexcept {
   try {
-    text = text.substr(0, kMaxFailureBytes);
+    text = headline(text).substr(0, kMaxFailureBytes);
     {
       const std::lock_guard lock(mutex_);
       if (failure_) {

@@ -17,7 +17,7 @@ void Intake::expect(Region& region, std::function<void()> arrived) {
   }
   changed_.notify_one();
   if (!thread_.joinable()) {
-    thread_ = without_signals([this] { return std::thread([this] { run(); }); });
+    thread_ = thread_without_signals([this] { run(); });
   }
 }
 

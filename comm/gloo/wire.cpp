@@ -34,7 +34,7 @@ Wire::~Wire() {
 }
 
 void Wire::start() {
-  thread_ = without_signals([this] { return std::thread([this] { run(); }); });
+  thread_ = thread_without_signals([this] { run(); });
 }
 
 void Wire::stop() {

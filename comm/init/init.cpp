@@ -1,12 +1,10 @@
 #include "comm/init/init.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -14,13 +12,13 @@
 #include "comm/error.h"
 #include "comm/fnv.h"
 #include "comm/init/meeting_folder.h"
+#include "comm/link/headline.h"
 #include "comm/ranks.h"
 #include "comm/shm/connect.h"
 #include "comm/store/socket_pairs.h"
 #include "comm/store/unix_transport.h"
 #include "comm/threads/thread_boards.h"
 #include "runtime/base/processors.h"
-#include "runtime/base/quoted.h"
 
 namespace fsdptrain::comm {
 namespace {
@@ -31,6 +29,8 @@ constexpr const char* kAllKey = "init/all";
 constexpr const char* kHere = "here";
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(2);
 constexpr Nanoseconds kBetweenStops = std::chrono::milliseconds(200);
+// For the connection of a rank 0 that ends to end, too.
+constexpr Nanoseconds kEndOfRank0 = std::chrono::seconds(1);
 // Nobody waits longer for a goodbye than for a rank that does not answer.
 constexpr Nanoseconds kFarewell = std::chrono::seconds(30);
 
@@ -185,13 +185,16 @@ Links Job::serve_others(const std::filesystem::path& path) {
 Links Job::come_to_rank_0(const std::filesystem::path& path) {
   const Deadline deadline(monotonic_clock(), options_.join_timeout);
   open_store(path, come_to(path, deadline, options_.check_stop), deadline);
-  const std::string memory = store_->get(kSegmentKey, deadline.left());
-  const Descriptor file(::open(memory.c_str(), O_RDWR | O_CLOEXEC));
-  check<ConfigError>(file.is_open(),
-                     "{}, the memory of rank 0, cannot be opened: {}; ranks of one host must see "
-                     "each other's processes",
-                     printable(memory), std::generic_category().message(errno));
-  segment_ = std::make_shared<const Segment>(file.number());
+  const Descriptor memory =
+      open_memory_of_rank_0(store_->get(kSegmentKey, deadline.left()), [this] {
+        try {
+          // It is not there before this rank has come.
+          store_->wait(std::vector<std::string>{kAllKey}, kEndOfRank0);
+        } catch (const TimeoutError&) {
+          // Rank 0 is there.
+        }
+      });
+  segment_ = std::make_shared<const Segment>(memory.number());
   // Before the others go on: from here on they notice if this rank dies.
   Links mine = links();
   store_->set(key_of(membership_.rank, kHere), "", deadline.left());
@@ -257,8 +260,7 @@ void Job::fail(std::string_view reason) noexcept {
   }
   try {
     if (store_) {
-      // What each rank did, line by line, is for this one's own standard error.
-      store_->report_failure(reason.substr(0, reason.find('\n')), kFarewell);
+      store_->report_failure(headline(reason), kFarewell);
     }
   } catch (const std::exception&) {
     // They hear of it from the end of this process.

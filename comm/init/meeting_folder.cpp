@@ -71,14 +71,19 @@ flock whole_file() {
   return lock;
 }
 
-void check_private(const std::filesystem::path& path) {
+// Whether it is there: a rank 0 that ends removes it at any moment. ConfigError where others may
+// enter it.
+bool is_private_folder(const std::filesystem::path& path) {
   struct stat status {};
-  const bool is_known = ::lstat(path.c_str(), &status) == 0;
-  check<ConfigError>(is_known && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
-                         (status.st_mode & 07777) == 0700,
-                     "{}: must be a folder of this user that no other may enter (mode 700): ranks "
-                     "would meet strangers there; remove it, or set TMPDIR to another folder",
-                     path.native());
+  if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT) {
+    return false;
+  }
+  check<ConfigError>(
+      S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 07777) == 0700,
+      "{}: must be a folder of this user that no other may enter (mode 700): ranks "
+      "would meet strangers there; remove it, or set TMPDIR to another folder",
+      path.native());
+  return true;
 }
 
 bool is_same_file(int descriptor, const std::filesystem::path& path) {
@@ -94,10 +99,9 @@ std::optional<store::Secret> read_token(const std::filesystem::path& folder) {
   flock held = whole_file();
   // What a dead rank 0 has left is not locked.
   if (!lock.is_open() || ::fcntl(lock.number(), F_OFD_GETLK, &held) != 0 ||
-      held.l_type == F_UNLCK) {
+      held.l_type == F_UNLCK || !is_private_folder(folder)) {
     return std::nullopt;
   }
-  check_private(folder);
   const Descriptor file(::open((folder / "token").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file.is_open()) {
     return std::nullopt;
@@ -131,16 +135,19 @@ MeetingFolder::MeetingFolder(std::filesystem::path path) : path_(std::move(path)
                        "{}: the folder where ranks meet cannot be made: {}; set TMPDIR to one that "
                        "this user may write to",
                        path_.native(), reason());
-    check_private(path_);
-    lock_ = Descriptor(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!is_private_folder(path_)) {
+      continue;
+    }
+    Descriptor opened(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    check<ConfigError>(opened.is_open() || errno == ENOENT, "{}: cannot be made: {}", lock_path,
+                       reason());
+    lock_ = std::move(opened);
     flock lock = whole_file();
-    const bool is_locked = lock_.is_open() && ::fcntl(lock_.number(), F_OFD_SETLK, &lock) == 0;
-    // Whoever removed the folder meanwhile has removed what was locked here.
-    if (is_locked && is_same_file(lock_.number(), lock_path)) {
+    // Whoever removed the folder meanwhile has removed what is locked here.
+    if (lock_.is_open() && ::fcntl(lock_.number(), F_OFD_SETLK, &lock) == 0 &&
+        is_same_file(lock_.number(), lock_path)) {
       break;
     }
-    check<ConfigError>(lock_.is_open() || errno == ENOENT, "{}: cannot be made: {}", lock_path,
-                       reason());
     check<ConfigError>(!deadline.passed(),
                        "{}: another rank 0 of the same job is waiting for its ranks there: give "
                        "each job of this host a MASTER_PORT of its own",
@@ -182,10 +189,8 @@ Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
     if (check_stop) {
       check_stop();
     }
-    if (struct stat status{}; ::lstat(folder.c_str(), &status) == 0) {
-      check_private(folder);
-    }
-    const std::optional<store::Secret> token = read_token(folder);
+    const std::optional<store::Secret> token =
+        is_private_folder(folder) ? read_token(folder) : std::nullopt;
     if (token) {
       // It listened before it wrote the token, and may be gone by now.
       try {
@@ -201,6 +206,20 @@ Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
                         folder.native(), to_string(deadline.timeout()));
     std::this_thread::sleep_for(kPause);
   }
+}
+
+Descriptor open_memory_of_rank_0(const std::string& path, const std::function<void()>& expect_end) {
+  Descriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!memory.is_open()) {
+    const std::string why = reason();
+    // Of a process that ends, its files are the first to go.
+    expect_end();
+    fail<ConfigError>(
+        "{}, the memory of rank 0, cannot be opened: {}; ranks of one host must see each other's "
+        "processes",
+        printable(path), why);
+  }
+  return memory;
 }
 
 }  // namespace fsdptrain::comm

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "comm/clock.h"
 #include "comm/init/environment.h"
@@ -52,5 +53,9 @@ struct Meet {
 // `check_stop`, if there is any, is called between looks.
 Meet come_to(const std::filesystem::path& folder, const Deadline& deadline,
              const std::function<void()>& check_stop = {});
+
+// What rank 0 has published, /proc/PID/fd/N, shared by all ranks. Where that cannot be opened,
+// `expect_end` waits for a moment and throws if rank 0 has ended meanwhile; else ConfigError.
+Descriptor open_memory_of_rank_0(const std::string& path, const std::function<void()>& expect_end);
 
 }  // namespace fsdptrain::comm

@@ -63,7 +63,7 @@ WhereSignal::WhereSignal() {
   ::sigaction(SIGUSR2, &action, &action_before_);
   sigaddset(&mine, SIGCONT);
   pthread_sigmask(SIG_BLOCK, &mine, &before_);
-  watcher_ = without_signals([this] { return std::thread([this] { serve(); }); });
+  watcher_ = thread_without_signals([this] { serve(); });
 }
 
 WhereSignal::~WhereSignal() {

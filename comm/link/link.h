@@ -86,8 +86,8 @@ class Link {
   virtual void rest(std::uint32_t changes, Nanoseconds limit) = 0;
 
   virtual Presence presence(int peer) = 0;
-  // Makes the waits of all ranks of the world fail with "rank R failed: text"; the first report
-  // counts. From any thread.
+  // Makes the waits of all ranks of the world fail with "rank R failed: text", of which the first
+  // line is told; the first report counts. From any thread.
   virtual void report_failure(std::string_view text) noexcept = 0;
   // Throws PeerError if a rank of the world failed.
   virtual void check_failure() = 0;

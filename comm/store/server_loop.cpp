@@ -115,7 +115,7 @@ ServerThread::ServerThread(std::unique_ptr<Listener> listener, ServerOptions opt
     : listener_(*listener),
       logs_failure_(options.reports_ends),
       loop_(std::move(listener), std::move(options), clock),
-      thread_(without_signals([this] { return std::thread([this] { serve(); }); })) {}
+      thread_(thread_without_signals([this] { serve(); })) {}
 
 ServerThread::~ServerThread() {
   {

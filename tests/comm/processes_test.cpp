@@ -28,8 +28,9 @@ std::string group_of_tag(Backend backend) {
   return backend == Backend::Gloo ? "tag root 0 group" : "tag root 0 group 8";
 }
 
-// The ranks but the one that fails end with an error that has all of `parts`.
-void check_others(RankProcesses& ranks, const std::vector<std::string>& parts) {
+// The ranks but the one that fails end with an error that has all of `parts`; what they said.
+std::string check_others(RankProcesses& ranks, const std::vector<std::string>& parts) {
+  std::string said;
   for (const int rank : {0, 2}) {
     CAPTURE(rank);
     const RankEnd end = ranks.wait(rank);
@@ -38,7 +39,9 @@ void check_others(RankProcesses& ranks, const std::vector<std::string>& parts) {
     for (const std::string& part : parts) {
       CHECK(has(end, part));
     }
+    said += end.output;
   }
+  return said;
 }
 
 // All of three ranks but the one that was killed say so.
@@ -150,9 +153,11 @@ TEST_SUITE("comm/processes") {
         if (backend == Backend::Shm) {
           check_others(ranks, {"did not end in 0.5 s", "missing: rank 1", "tag root 0 group 8"});
         } else {
-          // Ranks that wait for it themselves may be missing too, and are told apart behind.
-          check_others(ranks, {"did not end in 0.5 s", "missing: rank", ", for rank 1",
-                               group_of_tag(backend)});
+          // Ranks that wait for it themselves may be missing too.
+          const std::string said =
+              check_others(ranks, {"did not end in 0.5 s", "missing: rank", group_of_tag(backend)});
+          // The one that looked says whom they wait for.
+          CHECK(said.find(", for rank 1") != std::string::npos);
         }
         ranks.kill(1, SIGCONT);
         const RankEnd end = ranks.wait(1);

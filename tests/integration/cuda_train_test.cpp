@@ -214,7 +214,7 @@ TEST_SUITE("integration/cuda_train") {
   TEST_CASE("a collective that breaks on the device ends all ranks before they wait for it") {
     testing::in_all_orders([](std::uint64_t seed) {
       testing::FakeRanks ranks(2, seed);
-      fakecuda::plan_nccl_fault({"world/reduce", 1, 40, ncclRemoteError});
+      fakecuda::plan_nccl_fault({"world/reduce", 1, 10, ncclRemoteError});
       for (const auto& error : train_until(ranks, [](Training&, comm::World&) {})) {
         CHECK(testing::is_a<comm::PeerError>(error));
         CHECK(testing::text_of(error).find("ncclRemoteError") != std::string::npos);

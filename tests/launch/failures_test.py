@@ -2,6 +2,8 @@
 
 import os
 import re
+import struct
+import sys
 import time
 
 from launch_case import WORKER, Job, LaunchTest, main, signal
@@ -29,6 +31,7 @@ class Failures(LaunchTest):
         sequence = {"before": 2, "inside": 2, "after": 3}[when]
         wanted = rf"{place} seq {sequence} of group '?world'? \(tag [^)]*"
         self.check(re.search(wanted, job.err), job, f"no '{wanted}'")
+        self.check("nothing is overdue" not in job.err, job, "it reads like a job that goes on")
 
     def test_all_is_well(self):
         def run(size):
@@ -79,6 +82,24 @@ class Failures(LaunchTest):
                    for when in ("before", "inside", "after")] +
                   [(size, "start", "left early") for size in (2, 4)], run)
 
+    def test_a_ring_that_its_rank_damages_ends_no_launcher(self):
+        # Its header then is none, is of another rank, or says that there is more than there is.
+        damages = [(0, b"garbage!"), (24, struct.pack("<iiQ", 1, 2, 7)), (16, b"\xff" * 100),
+                   (0, b"\xff" * 4096)]
+
+        def run(offset, damage):
+            script = (f"import os, time; spec = os.environ['FSDPTRAIN_WORKER']\n"
+                      f"ring = int(spec.split('flight=')[1].split()[0])\n"
+                      f"if os.environ['RANK'] == '1': time.sleep(1000)\n"
+                      f"os.pwrite(ring, {damage!r}, {offset}); print('ready', flush=True)\n"
+                      f"time.sleep(2); os._exit(3)\n")
+            job = Job("--nproc-per-node", 2, "--", sys.executable, "-c", script)
+            job.wait_for_line("ready")
+            job.send(signal.SIGUSR2)
+            self.check_ended(job, 1, "rank 0 failed first", "it ended with exit code 3",
+                             "so where they are is not known")
+        self.each(damages, run)
+
     def test_a_rank_that_saves_while_others_wait_for_it_is_no_cause(self):
         # It has said that its state is saved; the others find that it is gone.
         job = started(2, "exit", "saved", "1")
@@ -125,7 +146,8 @@ class Hangs(LaunchTest):
         while not any(line.startswith("group 'control'") for line in lines):
             lines.append(job.process.stderr.readline())
             self.assertTrue(lines[-1], lines)
-        self.assertTrue(any(line.startswith("culprit: rank 1 ") for line in lines), lines)
+        self.assertTrue(any(line.startswith("so far: rank 1 ") for line in lines), lines)
+        self.assertRegex("".join(lines), r"nothing is overdue: the longest wait is [\d.]+ s, of 60 s at most\n")
         self.assertTrue(any("all_reduce seq 2" in line and "ranks 0, 2" in line
                             for line in lines), lines)
         job.send(signal.SIGINT)

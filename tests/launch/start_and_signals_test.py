@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 from launch_case import FSDPTRAIN, Job, LaunchTest, main, shell, signal
 
@@ -139,6 +140,22 @@ class Start(LaunchTest):
         # Files need more.
         with tempfile.TemporaryDirectory() as folder:
             run("--log-dir", folder)
+
+    @unittest.skipUnless(os.geteuid() == 0, "the limit of another user is lowered")
+    def test_too_few_processes_are_named_and_nothing_is_left(self):
+        # The launcher, its keeper, its thread and two ranks.
+        def run(limit):
+            def lower():
+                resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+                os.setgroups([])
+                os.setgid(61234)
+                os.setuid(61234)
+            job = Job("--nproc-per-node", 2, "--", "true", preexec_fn=lower)
+            if limit < 5:
+                self.check_ended(job, 1, "the system starts no more ", "raise the limit of processes (ulimit -u)")
+            else:
+                self.check_ended(job, 0)
+        self.each([(limit,) for limit in range(1, 6)], run, at_once=1)
 
     def test_ranks_hear_whether_they_are_bound_and_what_processors_all_have(self):
         all_processors = len(os.sched_getaffinity(0))

@@ -174,6 +174,7 @@ class Text(unittest.TestCase):
                 "#include <cassert>",
                 "#pragma omp parallel for",
                 "__shared__ float x[3];",
+                "check<IoError>(::mkdir(path, 0700) == 0,\n  \"{}\", reason_of(errno));",
                 "try { f(); } catch (...) {}",
                 "try { f(); } catch (...) {\n  // never mind\n}"):
             with self.subTest(text=text):

@@ -107,9 +107,9 @@ freeze = true
     CHECK(planned == measure(with, Device::cpu()));
     const auto more = planned.peak_of(MemoryCategory::Optimizer) -
                       measure(without, Device::meta()).peak_of(MemoryCategory::Optimizer);
-    // Blocks of memory are rounded up.
+    // Each unit has a block of memory of its own, which is rounded up.
     CHECK(more >= 4 * trained);
-    CHECK(static_cast<double>(more) < 4.2 * static_cast<double>(trained));
+    CHECK(static_cast<double>(more) < 4.3 * static_cast<double>(trained));
   }
 
   TEST_CASE("frozen bfloat16 blocks take a fraction of the memory, on meta as in fact") {
@@ -127,8 +127,8 @@ dtype = "bfloat16"
     const auto of = [](const Config& config, MemoryCategory category) {
       return static_cast<double>(measure(config, Device::meta()).peak_of(category));
     };
-    // Of 36 k parameters, 26 k are in the blocks: 2 bytes each instead of 4 and 2 of a copy.
-    CHECK(of(frozen, MemoryCategory::Parameter) < 0.55 * of(trained, MemoryCategory::Parameter));
+    // Of 36 k parameters, 26 k are in the blocks: 2 bytes each instead of 4.
+    CHECK(of(frozen, MemoryCategory::Parameter) < 0.7 * of(trained, MemoryCategory::Parameter));
     CHECK(of(frozen, MemoryCategory::Gradient) < 0.35 * of(trained, MemoryCategory::Gradient));
     CHECK(of(frozen, MemoryCategory::Optimizer) < 0.35 * of(trained, MemoryCategory::Optimizer));
   }

@@ -43,8 +43,9 @@ void stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  check<IoError>(::sched_setaffinity(0, sizeof(cores), &cores) == 0,
-                 "bench comm: a rank cannot stay on processor {}: {}", core, std::strerror(errno));
+  const bool is_bound = ::sched_setaffinity(0, sizeof(cores), &cores) == 0;
+  check<IoError>(is_bound, "bench comm: a rank cannot stay on processor {}: {}", core,
+                 std::strerror(errno));
 }
 
 // An operation and its floor in the memory of one rank.

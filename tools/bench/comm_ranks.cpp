@@ -87,8 +87,8 @@ CommRanks::~CommRanks() {
 
 void CommRanks::start(const CommRankOptions& options) {
   std::array<int, 2> sockets{};
-  check<IoError>(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0,
-                 "bench comm: no socket for a rank: {}", std::strerror(errno));
+  const bool is_made = ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0;
+  check<IoError>(is_made, "bench comm: no socket for a rank: {}", std::strerror(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, sockets[1], STDIN_FILENO);

@@ -17,8 +17,8 @@ constexpr const char* kJob = "bench comm";
 
 std::filesystem::path make_folder() {
   std::string name = temporary_folder() / "fsdptrain-bench-XXXXXX";
-  check<IoError>(::mkdtemp(name.data()) != nullptr, "bench comm: no folder {}: {}", name,
-                 std::strerror(errno));
+  const bool is_made = ::mkdtemp(name.data()) != nullptr;
+  check<IoError>(is_made, "bench comm: no folder {}: {}", name, std::strerror(errno));
   return name;
 }
 

@@ -90,8 +90,8 @@ int execute(const std::vector<std::string>& program) {
   while (true) {
     const std::size_t end = folders.find(':');
     const std::string folder(folders.substr(0, end));
-    ::execv(fmt::format("{}/{}", folder.empty() ? "." : folder, program.front()).c_str(),
-            argv.data());
+    const std::string place = fmt::format("{}/{}", folder.empty() ? "." : folder, program.front());
+    ::execv(place.c_str(), argv.data());
     // One that may not be executed, or is no program, is said rather than that there is none.
     if (errno != ENOENT && errno != ENOTDIR) {
       error = errno;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "comm/flight/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 
@@ -18,10 +19,8 @@ void write_ring(int descriptor, const std::filesystem::path& path) {
   check<IoError>(is_known, "launch: a flight ring cannot be read: {}",
                  std::generic_category().message(errno));
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
-  const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), 0);
-  check<IoError>(count == static_cast<ssize_t>(bytes.size()),
-                 "launch: a flight ring cannot be read: {}",
-                 std::generic_category().message(errno));
+  comm::flight::read_at(descriptor, "launch: a flight ring", 0,
+                        std::as_writable_bytes(std::span(bytes)));
   write_text(bytes, path);
 }
 

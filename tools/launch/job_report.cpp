@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <fmt/format.h>
+#include <utility>
 #include <vector>
 
 #include "comm/flight/hang_report.h"
@@ -24,8 +25,12 @@ constexpr std::uint32_t kRecordsToReport = 512;
 std::optional<comm::FlightSnapshot> JobReport::read_ring(int rank, std::uint32_t max_records,
                                                          FlightNames names) const {
   try {
-    return comm::read_newest_records(options_.ranks.rank(rank).ring.descriptor(),
-                                     fmt::format("the ring of rank {}", rank), max_records, names);
+    comm::FlightSnapshot ring =
+        comm::read_newest_records(options_.ranks.rank(rank).ring.descriptor(),
+                                  fmt::format("the ring of rank {}", rank), max_records, names);
+    const comm::FlightIdentity& identity = ring.header.identity;
+    const bool is_its = identity.rank == rank && identity.world_size == options_.ranks.size();
+    return is_its ? std::optional(std::move(ring)) : std::nullopt;
   } catch (const DataError&) {
     return std::nullopt;
   }
@@ -53,8 +58,9 @@ std::string JobReport::where_all_are() const {
   if (!is_any_written) {
     return "";
   }
-  const auto date = std::chrono::system_clock::now().time_since_epoch();
-  return comm::describe_hang(rings, std::chrono::duration_cast<comm::Nanoseconds>(date)).text;
+  return comm::describe_hang(rings, {.now = std::chrono::system_clock::now().time_since_epoch(),
+                                     .is_live = !options_.supervisor.failure()})
+      .text;
 }
 
 bool JobReport::note_failure() {

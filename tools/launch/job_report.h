@@ -31,7 +31,8 @@ class JobReport {
 
   // What the rank is in longer than it can be, if it is (watchdog.h).
   std::optional<std::string> find_overdue(int rank) const;
-  // Empty where no rank has joined.
+  // Nobody is to blame before the job has failed, or a deadline has passed. Empty where no rank has
+  // joined.
   std::string where_all_are() const;
 
   // Keeps where all are when the supervisor has its first failure. Whether it was now.

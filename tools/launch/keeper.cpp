@@ -51,11 +51,16 @@ void end_all(const std::set<pid_t>& groups, pid_t launcher, const std::string& v
   };
   int num_empty = 0;
   for (int i = 0; i < kMostLooks && num_empty < kEmptyLooks; ++i) {
-    const std::vector<pid_t> left = with_descendants(running_processes(), is_of_job);
-    for (const pid_t process : left) {
-      ::kill(process, SIGKILL);
+    try {
+      const std::vector<pid_t> left = with_descendants(running_processes(), is_of_job);
+      for (const pid_t process : left) {
+        ::kill(process, SIGKILL);
+      }
+      num_empty = left.empty() ? num_empty + 1 : 0;
+    } catch (const IoError&) {
+      // The machine may be out of descriptors for a while.
+      num_empty = 0;
     }
-    num_empty = left.empty() ? num_empty + 1 : 0;
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }

@@ -1,27 +1,51 @@
 #include "tools/launch/processes.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
-#include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <system_error>
+#include <unistd.h>
+
+#include "runtime/base/descriptor.h"
+#include "runtime/base/error.h"
 
 namespace fsdptrain::tools {
 namespace {
 
-// Empty where the process ends before it is read: that fails then, and an iterator of characters
-// would throw.
+// A process that has ended before it is read, or that is another user's. Anything else is no word
+// on the process: this one may have no descriptor left.
+void check_of_process(const std::string& path, int error) {
+  check<IoError>(error == ENOENT || error == ESRCH || error == EACCES || error == EPERM,
+                 "{}: reading it failed: {}", path, std::generic_category().message(error));
+}
+
+// Empty where the system does not tell.
 std::string content(const std::string& path) {
-  const std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
+    check_of_process(path, errno);
+    return {};
+  }
+  std::string text;
+  std::array<char, 4096> bytes{};
+  ssize_t count = 0;
+  while ((count = ::read(file.number(), bytes.data(), bytes.size())) != 0) {
+    if (count > 0) {
+      text.append(bytes.data(), static_cast<std::size_t>(count));
+    } else if (errno != EINTR) {
+      check_of_process(path, errno);
+      return {};
+    }
+  }
+  return text;
 }
 
 std::optional<pid_t> number(std::string_view text) {
@@ -31,18 +55,27 @@ std::optional<pid_t> number(std::string_view text) {
   return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
+std::string_view field(std::string_view text, int index) {
+  for (; index > 0; --index) {
+    text.remove_prefix(std::min(text.find(' '), text.size() - 1) + 1);
+  }
+  return text.substr(0, text.find(' '));
+}
+
 // Nothing where it has ended.
 std::optional<RunningProcess> read_process(pid_t id) {
   const std::string text = content(fmt::format("/proc/{}/stat", id));
   // "17 (name) S 4 ...", and the name may be anything.
   const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || text.size() < name_end + 5) {
+  if (name_end == std::string::npos || text.size() < name_end + 2) {
     return std::nullopt;
   }
-  const char state = text[name_end + 2];
-  const std::string_view rest = std::string_view(text).substr(name_end + 4);
-  const std::optional<pid_t> parent = number(rest.substr(0, rest.find(' ')));
-  const bool has_ended = state == 'Z' || state == 'X' || state == 'x';
+  const std::string_view rest = std::string_view(text).substr(name_end + 2);
+  const std::string_view state = field(rest, 0);
+  const std::optional<pid_t> parent = number(field(rest, 1));
+  // Of a zombie with more than its first thread, the others go on.
+  const bool has_ended =
+      state == "X" || state == "x" || (state == "Z" && number(field(rest, 17)).value_or(1) <= 1);
   return has_ended || !parent ? std::nullopt : std::optional(RunningProcess{id, *parent});
 }
 
@@ -59,6 +92,7 @@ std::vector<RunningProcess> running_processes() {
       processes.push_back(*process);
     }
   }
+  check<IoError>(!error, "/proc: listing the processes failed: {}", error.message());
   return processes;
 }
 

@@ -303,14 +303,19 @@ void LaunchedRanks::replace_keeper(const siginfo_t& end) {
 }
 
 bool LaunchedRanks::send_left_overs(int signal) const {
-  bool is_any = false;
-  for (const pid_t process : descendants_of_this()) {
-    if (process != keeper_.id() && !not_of_job_.contains(process)) {
-      is_any = true;
-      ::kill(process, signal);
+  try {
+    bool is_any = false;
+    for (const pid_t process : descendants_of_this()) {
+      if (process != keeper_.id() && !not_of_job_.contains(process)) {
+        is_any = true;
+        ::kill(process, signal);
+      }
     }
+    return is_any;
+  } catch (const IoError&) {
+    // Not known for now: whoever asks looks again.
+    return true;
   }
-  return is_any;
 }
 
 }  // namespace fsdptrain::tools

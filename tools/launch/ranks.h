@@ -71,7 +71,7 @@ class LaunchedRanks {
   // where it has ended, and says so.
   void reap();
   // When the ranks have ended: to all that come of them, in whatever group or session; false where
-  // there is nobody. With 0, nobody gets a signal.
+  // there is surely nobody. With 0, nobody gets a signal.
   bool send_left_overs(int signal) const;
 
  private:

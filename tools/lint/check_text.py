@@ -27,6 +27,8 @@ CODE_RULES = [
      lambda name: name != "kernels/cuda/simt.h", "only simt.h may name __shared__"),
     (re.compile(r"\bcatch\s*\(\s*\.\.\.\s*\)\s*\{\s*\}"), lambda name: True,
      "an exception is swallowed"),
+    (re.compile(r"\bcheck\s*(?:<[\w:]+>)?\s*\((?=[^;]*(?<![\w>])::\w+\()[^;]*\berrno\b"), lambda name: True,
+     "arguments are evaluated in any order: call the system before check(), errno is of an older call"),
     (re.compile(r"\bstd\s*::\s*(?:exp2?|expm1|log(?:2|10|1p)?|pow|sqrt|cbrt|hypot|a?(?:sin|cos|tan)h?"
                 r"|atan2|erfc?|[lt]gamma|fma|fabs|abs|floor|ceil|l?l?round|trunc|rint|nearbyint"
                 r"|fmod|fmin|fmax|isnan|isinf|isfinite|copysign)\s*\("),

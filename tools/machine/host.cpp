@@ -1,7 +1,9 @@
 #include "tools/machine/host.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
+#include <string_view>
 #include <sys/utsname.h>
 #include <thread>
 #include <unistd.h>
@@ -30,6 +32,17 @@ std::string os_name() {
 std::int64_t physical_memory_bytes() {
   const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES);
   return pages > 0 ? pages * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
+std::int64_t available_memory_bytes() {
+  constexpr std::string_view kKey = "MemAvailable:";
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kKey)) {
+      return std::strtoll(line.c_str() + kKey.size(), nullptr, 10) * 1024;
+    }
+  }
+  return 0;
 }
 
 }  // namespace fsdptrain::tools

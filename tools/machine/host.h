@@ -12,5 +12,8 @@ std::string machine_name();
 std::string os_name();
 // Of the machine, whatever part of it this process may use; 0 where the system does not say.
 std::int64_t physical_memory_bytes();
+// What programs can have of it now, without anything else being moved to disk; 0 where the system
+// does not say.
+std::int64_t available_memory_bytes();
 
 }  // namespace fsdptrain::tools

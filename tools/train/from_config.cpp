@@ -150,6 +150,9 @@ std::unique_ptr<shard::ShardedModel> shard_model(const Config& config, models::D
   auto sharded = std::make_unique<shard::ShardedModel>(
       model, ranks,
       shard::ShardedModel::Options{.seed = static_cast<std::uint64_t>(config.run.seed),
+                                   .accumulation = how.accumulate == "exact"
+                                                       ? shard::Accumulation::Exact
+                                                       : shard::Accumulation::Sharded,
                                    .rules = parameter_rules(config.rules),
                                    .prefetch = static_cast<int>(how.prefetch),
                                    .replicas = replicas});

@@ -12,6 +12,7 @@
 #include "runtime/base/processors.h"
 #include "runtime/base/rank_context.h"
 #include "runtime/data/fingerprint.h"
+#include "tools/generate/keep_gathered.h"
 #include "tools/machine/fma_roof.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/flops.h"
@@ -286,6 +287,10 @@ void Trainer::validation_loss(std::int64_t step) {
 void Trainer::write_samples(std::int64_t step) {
   const auto seed = static_cast<std::uint64_t>(config_.run.seed);
   const auto stops = [this] { return agreed_signal() != 0; };
+  if (config_.eval.prompts.empty()) {
+    return;
+  }
+  const auto gathered = keep_gathered(*sharded_, world_);
   for (const std::string& prompt : config_.eval.prompts) {
     const std::string text = sample_text(*model_, prompt, config_.eval, seed, stops);
     if (stops()) {

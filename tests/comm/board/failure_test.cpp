@@ -82,6 +82,15 @@ TEST_SUITE("comm/board/failure") {
                          doctest::Contains("rank 1 failed: half of"), PeerError);
   }
 
+  TEST_CASE("of a text of several lines the others hear the first") {
+    const auto segment = segment_for(2);
+    const Links failing = connect_shm(segment, 1, false);
+    const Links links = connect_shm(segment, 0, false);
+    failing.training->report_failure("no end, missing: rank 0\n  rank 0 is elsewhere");
+    CHECK_THROWS_WITH_AS(links.training->check_failure(),
+                         doctest::Contains("rank 1 failed: no end, missing: rank 0 ["), PeerError);
+  }
+
   TEST_CASE("a text that is too long is cut") {
     const auto segment = segment_for(1);
     const Links links = connect_shm(segment, 0, false);

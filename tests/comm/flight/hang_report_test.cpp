@@ -48,8 +48,10 @@ class Ranks {
   }
 
   HangReport report(std::span<const FlightGroup> groups = {}) const {
-    return describe_hang(rings, 100s, groups);
+    return describe_hang(rings, {.now = 100s, .groups = groups});
   }
+  // As they go on.
+  HangReport live_report() const { return describe_hang(rings, {.now = 100s, .is_live = true}); }
 
   std::vector<FlightSnapshot> rings;
 };
@@ -112,8 +114,68 @@ TEST_SUITE("comm/hang_report") {
           "hang report: rings of 2 of 2 ranks, attempt 0\n"
           "nobody waits\n"
           "group 'fsdp' (0000000000000004, 2 ranks): nobody waits\n");
-    CHECK(describe_hang({}, 1s).text ==
+    CHECK(describe_hang({}, {.now = 1s}).text ==
           "hang report: rings of 0 of 0 ranks, attempt 0\nnobody waits\n");
+  }
+
+  TEST_CASE("while ranks go on, nobody is to blame before a deadline has passed") {
+    Ranks ranks(4);
+    for (const int rank : {0, 1, 2}) {
+      FlightRecord& waiting = ranks.add(rank, record(kAllGather, 5, kStarted, 90s));
+      waiting.deadline = 10;
+      waiting.started += rank * 100ms;
+    }
+    ranks.add(3, record(kAllGather, 4, kCompleted, 80s));
+    const std::string late =
+        "rank 3 (process 1003 on node1): has not arrived in all_gather seq 5 of group 'fsdp'; "
+        "waiting nowhere\n";
+    const std::string head = "hang report: rings of 4 of 4 ranks, attempt 0\n";
+    HangReport report = ranks.live_report();
+    CHECK(report.culprits.empty());
+    CHECK_MESSAGE(report.text.starts_with(
+                      head + "nothing is overdue: the longest wait is 10.0 s, of 10 s at most\n" +
+                      "so far: " + late + "group "),
+                  report.text);
+    CHECK(ranks.report().text.starts_with(head + "culprit: " + late));
+
+    ranks.rings[0].records[0].started -= 1ms;
+    report = ranks.live_report();
+    CHECK(report.culprits == Culprits{3});
+    CHECK_MESSAGE(report.text.starts_with(head + "culprit: " + late), report.text);
+
+    for (const std::size_t rank : {0, 1, 2}) {
+      ranks.rings[rank].records[0].deadline = kNoDeadline;
+    }
+    report = ranks.live_report();
+    CHECK(report.culprits.empty());
+    CHECK_MESSAGE(
+        report.text.starts_with(
+            head + "nothing is overdue: the longest wait is 10.0 s, without a deadline\n"),
+        report.text);
+  }
+
+  TEST_CASE("ranks that have given up or disagree are told of at once") {
+    Ranks ranks(4);
+    for (const int rank : {0, 1, 2}) {
+      ranks.add(rank, record(kAllGather, 5, kStarted, 99s));
+    }
+    ranks.add(3, record(kAllGather, 4, kCompleted, 80s));
+    CHECK(ranks.live_report().culprits.empty());
+    ranks.rings[1].records[0].state = kFailed;
+    CHECK(ranks.live_report().culprits == Culprits{3});
+    ranks.rings[1].records[0].state = kStarted;
+    ranks.add(3, record(kReduceScatter, 5, kPosted, 99s));
+    CHECK(ranks.live_report().culprits == Culprits{3});
+  }
+
+  TEST_CASE("where ranks go on and nobody is late, nothing is overdue, and no more is said") {
+    Ranks ranks(2);
+    for (const int rank : {0, 1}) {
+      ranks.add(rank, record(kAllGather, 5, kStarted, 99s)).group_size = 2;
+    }
+    CHECK(ranks.live_report().text.starts_with(
+        "hang report: rings of 2 of 2 ranks, attempt 0\n"
+        "nothing is overdue: the longest wait is 1.0 s, without a deadline\ngroup "));
   }
 
   TEST_CASE("a late rank that waits in another group is no culprit, but who it waits for is") {

@@ -196,11 +196,11 @@ TEST_SUITE("comm/gloo_link") {
     }
   }
 
-  TEST_CASE("all ranks end with the text of the one that failed, however long") {
+  TEST_CASE("all ranks end with the first line of the one that failed, however long") {
     const std::string reason = "no space left: " + std::string(3000, 'x') + " end";
     const auto errors = try_on_gloo(3, [&](World& world) {
       if (world.rank() == 1) {
-        throw std::runtime_error(reason);
+        throw std::runtime_error(reason + "\nand more of it");
       }
       world.group().issue(barrier()).wait();
     });
@@ -208,6 +208,7 @@ TEST_SUITE("comm/gloo_link") {
       const std::string text = text_of<PeerError>(errors[static_cast<std::size_t>(rank)]);
       CAPTURE(text);
       CHECK(contains(text, "rank 1 failed: " + reason));
+      CHECK_FALSE(contains(text, "more of it"));
     }
   }
 
