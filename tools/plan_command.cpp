@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -18,7 +19,7 @@ namespace {
 
 struct Arguments {
   ConfigArguments config;
-  int world = 1;
+  std::optional<int> world;
   int rank = 0;
   std::optional<std::string> memory;
   bool json = false;
@@ -32,21 +33,34 @@ std::int64_t parse_memory(const std::string& text) {
   }
 }
 
+// What [mesh] asks for, if it says so.
+int ranks_of(const MeshConfig& mesh) {
+  const std::int64_t ranks = mesh.replicate * std::max(mesh.shard, std::int64_t{1});
+  check<ConfigError>(ranks <= comm::kMaxWorldSize,
+                     "mesh.replicate x mesh.shard = {}: there are at most {} ranks", ranks,
+                     comm::kMaxWorldSize);
+  return static_cast<int>(ranks);
+}
+
 int plan(const Arguments& arguments) {
   // Before anything is made.
   const auto process = static_cast<std::int64_t>(resident_bytes());
   const Config config = load_config(arguments.config.file, arguments.config.overrides);
-  check<ConfigError>(arguments.rank < arguments.world,
-                     "--rank {}: with --world {} ranks are 0 to {}", arguments.rank,
-                     arguments.world, arguments.world - 1);
-  const MemoryPlan planned = plan_memory(config, arguments.world, arguments.rank);
+  const int world = arguments.world.value_or(ranks_of(config.mesh));
+  check<ConfigError>(arguments.rank < world, "--rank {}: with {} ranks it must be 0 to {}",
+                     arguments.rank, world, world - 1);
+  const MemoryPlan planned = plan_memory(config, world, arguments.rank);
   PlanReport report{.config = config, .plan = planned, .process = process};
   if (arguments.memory) {
     report.limit = parse_memory(*arguments.memory);
     report.suggestions = suggestions(config, planned, *report.limit, process);
   }
   print_now(arguments.json ? as_json(report) : as_text(report));
-  return static_cast<int>(report.fits() ? ExitCode::Done : ExitCode::Refused);
+  check<ConfigError>(report.fits(), "plan: a rank needs {}, {} more than --memory {}",
+                     size_text(report.needed()),
+                     size_text(report.needed() - report.limit.value_or(0)),
+                     arguments.memory.value_or(""));
+  return static_cast<int>(ExitCode::Done);
 }
 
 }  // namespace
@@ -61,7 +75,7 @@ gathered units take turns in, and padding. What the allocator hands out is exact
 instruction set and the threads that the plan names; docs/planning.md says what is not in it.
 
 With --memory it says whether a rank fits, and if not, what would make it: each change is planned
-and printed with its cost, cheapest first. It then exits with 2.
+and printed with its cost, cheapest first; the command then ends with exit code 2.
 
 Examples:
   fsdptrain plan --config configs/llama3-70b.toml --world 256 --memory 80GiB
@@ -69,9 +83,10 @@ Examples:
   fsdptrain plan --config configs/llama3-8b.toml --world 64 --rank 63 --json)");
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(*command);
-  command->add_option("--world", arguments->world, "ranks of the run")
-      ->check(whole_number(1, comm::kMaxWorldSize))
-      ->capture_default_str();
+  command
+      ->add_option("--world", arguments->world,
+                   "ranks of the run; without it, those of [mesh], or one")
+      ->check(whole_number(1, comm::kMaxWorldSize));
   command
       ->add_option("--rank", arguments->rank,
                    "which of them; rank 0 has most to do: it gathers weights to write them")

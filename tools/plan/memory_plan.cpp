@@ -47,8 +47,9 @@ class Rehearsal {
     }
     plan.traffic = traffic_of(step_traffic());
     const MemoryCounters held = allocator_.counters();
-    watch_.begin("a validation");
-    rank_.validate();
+    // A validation is a forward of no more samples, of which nothing is kept.
+    watch_.begin("samples");
+    rank_.sample();
     watch_.begin("writing weights");
     rank_.gather_weights();
     note(plan, watch_.take());
@@ -124,8 +125,8 @@ std::int64_t MemoryPlan::bytes_received() const {
   return sum;
 }
 
-MemoryPlan plan_memory(const Config& config, int world, int rank) {
-  RankContext context({.threads = threads_of(config.run, world)});
+MemoryPlan plan_memory(const Config& config, int world, int rank, std::optional<int> threads) {
+  RankContext context({.threads = threads.value_or(threads_of(config.run, world))});
   const ContextGuard guard(context);
   comm::MetaRanks ranks(rank, world);
   Rehearsal rehearsal(config, ranks, context.allocator(Device::meta()));

@@ -12,8 +12,7 @@
 namespace fsdptrain::tools {
 namespace {
 
-// The first column to the left, a last one that is longer than others too; those between to the
-// right.
+// The first column and the last one to the left, those between to the right.
 std::string table(const std::vector<std::vector<std::string>>& lines) {
   std::vector<std::size_t> widths(lines.front().size());
   for (const auto& line : lines) {
@@ -23,13 +22,12 @@ std::string table(const std::vector<std::vector<std::string>>& lines) {
   }
   std::string text;
   for (const auto& line : lines) {
-    text += fmt::format("  {:<{}}", line.front(), widths.front());
-    for (std::size_t column = 1; column < line.size(); ++column) {
-      const bool is_last = column + 1 == line.size();
-      text += is_last ? (line[column].empty() ? "" : "  " + line[column])
-                      : fmt::format("  {:>{}}", line[column], widths[column]);
+    std::string row = fmt::format("  {:<{}}", line.front(), widths.front());
+    for (std::size_t column = 1; column + 1 < line.size(); ++column) {
+      row += fmt::format("  {:>{}}", line[column], widths[column]);
     }
-    text += '\n';
+    row += "  " + line.back();
+    text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }
@@ -76,7 +74,7 @@ std::string memory_text(const PlanReport& report) {
     lines.push_back({"peer pages mapped", "", some_size(plan.peer_pages),
                      "if all ranks are processes of one host"});
     lines.push_back({"process base", "", size_text(report.process),
-                     "measured: resident memory of this program before it planned"});
+                     "measured: this program before it planned"});
   }
   lines.push_back({"needed", "", size_text(report.needed()), ""});
   return table(lines) + "\n";

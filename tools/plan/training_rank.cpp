@@ -1,10 +1,13 @@
 #include "tools/plan/training_rank.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/evaluation_guard.h"
+#include "shard/gathered_scope.h"
 #include "shard/parts.h"
 #include "tools/train/batch_tensors.h"
 #include "tools/train/from_config.h"
@@ -64,11 +67,26 @@ void TrainingRank::step(std::int64_t num_micro_batches, const At& at) {
   }
 }
 
-void TrainingRank::validate() {
+void TrainingRank::sample() {
+  const EvalConfig& eval = config_.eval;
+  if (eval.prompts.empty()) {
+    return;
+  }
+  std::size_t longest = 0;
+  for (const std::string& prompt : eval.prompts) {
+    longest = std::max(longest, prompt.size());
+  }
+  const std::int64_t length = std::min(
+      static_cast<std::int64_t>(longest) + eval.sample_tokens - 1, model_->max_seq_len());
   const autograd::NoGradGuard no_grad;
   const nn::EvaluationGuard evaluation(*model_);
-  const data::Batch batch = this->batch();
-  model_->loss(rows_of(batch, all_.device()), targets_of(batch, all_.device()), {});
+  std::optional<shard::GatheredScope> gathered;
+  if (config_.run.device == "cpu") {
+    gathered.emplace(*sharded_);
+  }
+  const Tensor tokens =
+      Tensor::zeros({1, length}, DType::Int64, all_.device(), MemoryCategory::Data);
+  model_->logits(models::one_document(tokens));
 }
 
 void TrainingRank::gather_weights() {

@@ -35,8 +35,9 @@ class TrainingRank {
   // A step of so many micro-batches: forwards and backwards, clipping, the update and the average
   // of weights.
   void step(std::int64_t num_micro_batches, const At& at = {});
-  // One forward of a validation.
-  void validate();
+  // The longest of the forwards that make samples, if there are prompts: with all parameters
+  // gathered, which on a CPU they stay where they fit.
+  void sample();
   // Every parameter becomes whole on rank 0, one after the other.
   void gather_weights();
 

@@ -16,6 +16,8 @@
 #include "runtime/data/prepare.h"
 #include "tests/support/rank_backends.h"
 #include "tests/support/temporary_folder.h"
+#include "tools/plan/byte_size.h"
+#include "tools/plan/comparison.h"
 #include "tools/train/trainer.h"
 
 // Plans beside runs of the trainer.
@@ -87,6 +89,10 @@ Case case_of(std::uint64_t seed, const std::string& tokens) {
   config.shard.prefetch = choose.between(0, 2);
   config.shard.reduce_dtype = choose.one_of({"float32", "bfloat16"});
   config.shard.accumulate = choose.one_of({"sharded", "sharded", "exact", "unsharded"});
+  if (choose.between(0, 2) == 0) {
+    config.eval.prompts = {"Line", "A"};
+    config.eval.sample_tokens = choose.between(1, 40);
+  }
   if (choose.between(0, 3) == 0) {
     const bool is_gpt2 = config.model.name == "gpt2";
     config.rules = {{.match = is_gpt2 ? "h.0.*" : "model.layers.0.*",
@@ -221,6 +227,22 @@ TEST_SUITE("tools/plan/memory_plan") {
       }
       CHECK(two.memory == nine.memory);
     }
+  }
+
+  TEST_CASE("a plan beside what was measured is one line, that names categories that differ") {
+    const MemoryPlan plan = plan_memory(Config(), 4, 3, 1);
+    MemoryCounters measured = plan.memory;
+    const std::string begin =
+        "memory of rank 3: " + size_text(plan.peak()) + " in use at the peak, ";
+    CHECK(planned_and_measured(plan, measured) == begin + "as planned");
+    measured.peak[static_cast<std::size_t>(MemoryCategory::Workspace)] += 2048;
+    measured.peak[static_cast<std::size_t>(MemoryCategory::Activation)] -= 1 << 20;
+    CHECK(planned_and_measured(plan, measured) ==
+          begin + "planned " + size_text(plan.peak()) +
+              ": activation -1.00 MiB, workspace +2.00 KiB");
+    measured = plan.memory;
+    measured.peak_total -= 64;
+    CHECK(planned_and_measured(plan, measured).find("planned ") != std::string::npos);
   }
 
   TEST_CASE("what no rank could train is refused, with what to change") {

@@ -1,3 +1,4 @@
+#include <set>
 #include <string>
 #include <vector>
 
@@ -5,11 +6,13 @@
 
 #include "comm/meta/meta_ranks.h"
 #include "models/parallelize.h"
+#include "runtime/autograd/engine.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "tests/support/tiny_decoders.h"
 #include "tools/plan/byte_size.h"
 #include "tools/plan/padding.h"
+#include "tools/plan/plan_facts.h"
 #include "tools/plan/unit_names.h"
 
 namespace fsdptrain::tools {
@@ -74,6 +77,42 @@ TEST_SUITE("tools/plan/parts") {
     CHECK(folded_names({"model.embed_tokens", "model.layers.0", "model.layers.1", "model.layers.5"}) ==
           "model.embed_tokens, model.layers.0-1, model.layers.5");
     CHECK(folded_names({"a.1", "b.2", "b.2"}) == "a.1, b.2, b.2");
+  }
+
+  TEST_CASE("pages of peers are those of their parameters and of this rank's part of gradients") {
+    RankContext context({.threads = 1});
+    const ContextGuard guard(context);
+    for (const int rank : {0, 2}) {
+      comm::MetaRanks ranks(rank, 3);
+      models::Gpt2Config config = testing::tiny_gpt2();
+      config.embed_dim = 96;
+      models::Gpt2 model(config);
+      shard::ShardedModel sharded(model, ranks.group(), {});
+      models::parallelize(model, sharded);
+      CHECK(peer_pages_of(sharded) == 0);
+      for (int step = 0; step < 2; ++step) {
+        const auto rows = [] { return Tensor::zeros({2, 9}, DType::Int64, Device::meta()); };
+        autograd::backward(model.loss({rows(), rows(), rows()}, rows(), {}));
+      }
+      // Byte by byte of the pool.
+      std::int64_t nbytes = 0;
+      for (const int peer : {(rank + 1) % 3, (rank + 2) % 3}) {
+        std::set<std::size_t> pages;
+        for (const auto& [use, places] : sharded.pool().plan()->slots) {
+          const auto chunk = static_cast<std::size_t>(
+              4 * sharded.units()[use.group]->group().buffers()[0].layout().chunk_numel());
+          const auto part =
+              static_cast<std::size_t>(use.kind == shard::SlotKind::Parameters ? peer : rank);
+          for (const shard::Slot& slot : places) {
+            for (std::size_t byte = 0; byte < chunk; byte += 4) {
+              pages.insert((slot.offset + part * chunk + byte) / 4096);
+            }
+          }
+        }
+        nbytes += static_cast<std::int64_t>(4096 * pages.size());
+      }
+      CHECK(peer_pages_of(sharded) == nbytes);
+    }
   }
 
   TEST_CASE("padding that is more than one percent has a warning with blocks that mend it") {
