@@ -54,7 +54,7 @@ class Gpt2Block final : public PlacedModule {
   nn::Dropout mlp_dropout_;
 };
 
-// Built on meta: an owner (nn::FlatParameters) gives it memory and first values.
+// Built on meta: an owner of its parameters (shard::ParamGroup) gives it memory and first values.
 class Gpt2 final : public Decoder {
  public:
   explicit Gpt2(const Gpt2Config& config);

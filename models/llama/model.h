@@ -63,7 +63,7 @@ class LlamaBlock final : public PlacedModule {
   LlamaFeedForward mlp_;
 };
 
-// Built on meta: an owner (nn::FlatParameters) gives it memory and first values.
+// Built on meta: an owner of its parameters (shard::ParamGroup) gives it memory and first values.
 class Llama final : public Decoder {
  public:
   explicit Llama(const LlamaConfig& config);

@@ -44,11 +44,60 @@ class TrainRanks(TrainTest):
                     if "loss" in line:
                         self.assertAlmostEqual(line["utilization"] / (
                             line["tokens_per_second"] * record["flops_per_token"] / rate), 1, places=9)
-                        # Every rank has weights, gradients and two moments.
-                        self.assertGreater(line["memory_live_bytes"], 16 * num_ranks * record["parameters"])
+                        # Weights, gradients, two moments and an average, of which each rank has a part; and what it
+                        # computes with.
+                        self.assertGreater(line["memory_live_bytes"], 20 * record["parameters"])
+                        self.assertLess(line["memory_live_bytes"], 32 * record["parameters"])
                         self.check_waits(line, num_ranks)
-                self.check_done("generate", "--run", run, "--prompt", "a", "--tokens", "1",
-                                "--output", "sample.txt")
+                for weights, text in ((run, f"sample{num_ranks}"), ("run1", "sample1")):
+                    self.check_done("generate", "--run", weights, "--ema", "--prompt", "In the", "--tokens", "9",
+                                    "--temperature", "0", "--output", text)
+                self.assertEqual(*[(self.folder / text).read_bytes() for text in ("sample1", f"sample{num_ranks}")])
+
+    def test_exact_accumulation_gives_1_2_and_4_ranks_the_same_weights(self):
+        self.prepare(TEXT)
+        arguments = [*SPREAD, "--set", "train.grad_clip=0", "--set", "train.ema_decay=0.9"]
+        values = {}
+        for accumulate in ("exact", "sharded", "unsharded"):
+            for num_ranks in (1, 2, 4):
+                run = f"{accumulate}{num_ranks}"
+                self.check_done("train", *arguments, "--threads-as-ranks", str(num_ranks), "--set", f"run.dir={run}",
+                                "--set", f"shard.accumulate={accumulate}")
+                # Behind the header, which holds the configuration.
+                values[run] = [(self.folder / run / name).read_bytes()[-4 * self.record(run)["parameters"]:]
+                               for name in ("weights.safetensors", "weights_ema.safetensors")]
+        for num_ranks in (2, 4):
+            self.assertEqual(values["exact1"], values[f"exact{num_ranks}"])
+            self.assertNotEqual(values["sharded1"], values[f"sharded{num_ranks}"])
+            self.assertNotEqual(values["unsharded1"], values[f"unsharded{num_ranks}"])
+
+    def test_how_a_model_is_shared_out_changes_no_loss(self):
+        self.prepare(TEXT)
+        expected = None
+        for change in ("run.seed=1", "shard.reshard_after_forward=no", "shard.reshard_after_forward=yes",
+                       "shard.prefetch=0", "shard.prefetch=3", "shard.accumulate=unsharded", "mesh.shard=3",
+                       "mesh.replicate=3", "train.recompute=full"):
+            with self.subTest(change):
+                self.check_done("train", *SPREAD, *on(3), "--overwrite", "--set", change)
+                losses = [line["loss"] for line in self.metrics("run3") if "loss" in line]
+                expected = expected or losses
+                for one, other in zip(expected, losses, strict=True):
+                    self.assertAlmostEqual(one / other, 1, delta=1e-5)
+
+    def test_a_mesh_that_is_not_that_of_the_ranks_is_refused(self):
+        self.prepare(TEXT)
+        for message, change in (
+                ("mesh.replicate = 2: must divide the number of ranks, which is 3", ["mesh.replicate=2"]),
+                ("mesh.shard = 2: with mesh.replicate = 1 this makes 2 ranks, and there are 3: leave mesh.shard out, "
+                 "or start 2 ranks", ["mesh.shard=2"])):
+            result = self.run_cli("train", *SPREAD, *on(3), *[word for one in change for word in ("--set", one)])
+            self.assertEqual(result.returncode, REFUSED)
+            self.assertIn(message, result.stderr)
+            self.assertFalse((self.folder / "run3").exists())
+        result = self.run_cli("train", *SPREAD, *on(4), "--set", "mesh.replicate=2")
+        self.assertEqual(result.returncode, REFUSED)
+        self.assertIn("mesh.replicate = 2 and mesh.shard = 2: models that are both replicated and shared out cannot be "
+                      "trained yet", result.stderr)
 
     def check_waits(self, line, num_ranks):
         waits, waited_for = line["wait_seconds"], line["waited_for_seconds"]
@@ -92,7 +141,7 @@ class TrainRanks(TrainTest):
         self.assertEqual(record["steps"], self.metrics()[-1]["step"])
         self.check_done("generate", "--run", "run", "--prompt", "a", "--tokens", "1", "--output", "sample.txt")
 
-    def test_samples_of_rank_0_keep_the_others_waiting(self):
+    def test_all_ranks_make_samples_together(self):
         self.prepare(TEXT)
         output = self.check_done("train", *SPREAD, *on(2), "--set", "train.steps=2", "--set", "eval.every=1",
                                  "--set", 'eval.prompts=["a", "b"]', "--set", "eval.sample_tokens=300")

@@ -109,7 +109,7 @@ TEST_SUITE("models/llama") {
     config.embed_dim = 34;
     config.ffn_dim = 47;
     models::Llama model(config);
-    nn::FlatParameters parameters(model, {});
+    testing::FlatParameters parameters(model, {});
     const auto follows = [&](const std::string& name, const std::string& next) {
       const Tensor& first = parameters.find(name).values;
       const Tensor& second = parameters.find(next).values;
@@ -124,7 +124,7 @@ TEST_SUITE("models/llama") {
 
   TEST_CASE("no gradient is added element by element: every product writes its slot") {
     models::Llama model(golden_config(Golden("llama_tiny.float64.safetensors")));
-    nn::FlatParameters parameters(model, {});
+    testing::FlatParameters parameters(model, {});
     const Tensor tokens = Tensor::zeros({2, 7}, DType::Int64);
     const auto stats = autograd::backward(model.loss(models::one_document(tokens), tokens, {}));
     CHECK(stats.slot_elements_added == 0);
@@ -132,7 +132,7 @@ TEST_SUITE("models/llama") {
 
   TEST_CASE("projections that end a branch start smaller, by the number of branches") {
     models::Llama model(golden_config(Golden("llama_tiny.float64.safetensors")));
-    nn::FlatParameters parameters(model, {});
+    testing::FlatParameters parameters(model, {});
     // Of 1536 values, known to 1.8 %; two layers have four branches.
     const auto is_deviation = [&](const std::string& name, double expected) {
       const Tensor& values = parameters.find("model.layers.0." + name).values;
@@ -172,7 +172,7 @@ TEST_SUITE("models/llama") {
     models::LlamaConfig config = golden_config(Golden("llama_tiny.float64.safetensors"));
     config.max_seq_len = 6;
     models::Llama model(config);
-    nn::FlatParameters parameters(model, {});
+    testing::FlatParameters parameters(model, {});
     CHECK_THROWS_WITH_AS(model.logits(models::one_document(Tensor::zeros({1, 7}, DType::Int64))),
                          doctest::Contains("at most 6 positions], got [1, 7]"), ShapeError);
   }

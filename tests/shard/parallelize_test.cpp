@@ -64,7 +64,7 @@ TEST_SUITE("models/parallelize") {
         shard::ShardedModel sharded(model, world.group(), {.seed = 5});
         models::parallelize(model, sharded, {.gradient_divide_factor = 1});
         models::Llama whole(tiny_llama(false));
-        nn::FlatParameters owner(whole, {.seed = 5});
+        FlatParameters owner(whole, {.seed = 5});
         optim::AdamW optimizer(sharded.chunks(), {});
         optim::AdamW whole_optimizer(owner.chunks(), {});
         for (int step = 0; step < 3; ++step) {

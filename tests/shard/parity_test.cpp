@@ -154,7 +154,7 @@ class Whole {
  private:
   const Row& row_;
   std::unique_ptr<models::Decoder> model_;
-  nn::FlatParameters owner_;
+  FlatParameters owner_;
 };
 
 // A rank's part of the same.

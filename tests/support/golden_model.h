@@ -10,8 +10,8 @@
 #include "models/common/decoder.h"
 #include "runtime/autograd/engine.h"
 #include "runtime/autograd/grad_mode.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/optim/adamw.h"
+#include "tests/support/flat_parameters.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_or_nan.h"
 
@@ -37,7 +37,7 @@ struct GoldenModel {
   }
 
   Model model;
-  nn::FlatParameters parameters;
+  FlatParameters parameters;
 };
 
 inline double one_over_targets(const Tensor& targets) {
@@ -67,8 +67,7 @@ inline Tolerance tolerance_of(DType dtype) {
   return dtype == DType::Float64 ? Tolerance{1e-12, 1e-15} : Tolerance{1e-5, 1e-7};
 }
 
-inline void compare_gradients(const nn::FlatParameters& parameters, const Golden& golden,
-                              DType dtype) {
+inline void compare_gradients(const FlatParameters& parameters, const Golden& golden, DType dtype) {
   const auto [relative, of_the_model] = tolerance_of(dtype);
   double model_norm = 0;
   double model_max = 0;
@@ -119,7 +118,7 @@ void compare_with_pytorch(const Config& config, const Golden& weights, const Gol
 // The norm of every parameter after the last step, within 1e-9 of it. The gradient of the keys'
 // biases is zero but for rounding, some 1e-17, which is not the same rounding here and there: Adam
 // divides it by eps = 1e-8 and takes lr = 1e-2 of that, at most 5e-10 in fifty steps.
-inline void compare_final_norms(const nn::FlatParameters& parameters, const Golden& golden) {
+inline void compare_final_norms(const FlatParameters& parameters, const Golden& golden) {
   const Tensor expected = golden.tensor("final_param_norms");
   std::istringstream names(golden.text("parameter_order"));
   std::int64_t index = 0;

@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "comm/lone_world.h"
 #include "comm/meta/meta_ranks.h"
 #include "models/common/decoder.h"
 #include "models/parallelize.h"
+#include "runtime/base/error.h"
 #include "shard/parts.h"
 #include "shard/sharded_model.h"
 
@@ -56,7 +55,7 @@ inline std::unique_ptr<shard::ShardedModel> shard_decoder(models::Decoder& model
 inline shard::ParameterPart part_of(const shard::ShardedModel& sharded, const std::string& name) {
   const auto parts = shard::parts_of(sharded);
   const auto found = std::ranges::find(parts, name, &shard::ParameterPart::name);
-  REQUIRE(found != parts.end());
+  check(found != parts.end(), "the model has no parameter {}", name);
   return *found;
 }
 

@@ -12,12 +12,12 @@
 
 #include "comm/run_ranks.h"
 #include "runtime/autograd/engine.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/nn/linear.h"
 #include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/reduction.h"
 #include "shard/param_group.h"
+#include "tests/support/flat_parameters.h"
 #include "tests/support/grad_check.h"
 #include "tests/support/lone_group.h"
 
@@ -80,12 +80,12 @@ template <class Model = Net, class Loss = NetLoss>
 class Unsharded {
  public:
   template <class... Config>
-  explicit Unsharded(const nn::FlatParameters::Options& options, const Config&... config)
+  explicit Unsharded(const FlatParameters::Options& options, const Config&... config)
       : options_(options), model_(config...), owner_(model_, options) {}
 
   Model& model() { return model_; }
 
-  nn::FlatParameters& owner() { return owner_; }
+  FlatParameters& owner() { return owner_; }
 
   // The gradients of the batch that this rank has in a step; parameters without one are left out.
   Values gradients_of(int rank, int step) {
@@ -131,9 +131,9 @@ class Unsharded {
   }
 
  private:
-  nn::FlatParameters::Options options_;
+  FlatParameters::Options options_;
   Model model_;
-  nn::FlatParameters owner_;
+  FlatParameters owner_;
 };
 
 // The sharded module of one rank.

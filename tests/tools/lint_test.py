@@ -43,7 +43,7 @@ class Includes(unittest.TestCase):
                 ("runtime/tensor/tensor.cpp", "kernels/elementwise.h"),
                 ("runtime/tensor/tensor.cpp", "runtime/autograd/meta.h"),
                 ("runtime/nn/linear.cpp", "runtime/ops/matmul.h"),
-                ("runtime/optim/adamw.cpp", "runtime/nn/flat_parameters.h"),
+                ("runtime/optim/adamw.cpp", "runtime/nn/flat_chunk.h"),
                 ("shard/a.cpp", "comm/process_group.h"),
                 ("models/gpt2/model.cpp", "runtime/nn/module.h"),
                 ("models/parallelize.cpp", "shard/sharded_model.h"),

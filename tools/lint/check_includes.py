@@ -12,7 +12,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _TENSOR = {"runtime/base", "kernels", "runtime/tensor"}
 _AUTOGRAD = _TENSOR | {"runtime/autograd"}
 _OPS = _AUTOGRAD | {"runtime/ops"}
-# An optimizer walks the flat buffers and segment tables of the owners of parameters in nn.
+# An optimizer walks the flat buffers and segment tables that nn/flat_chunk.h declares.
 _RUNTIME = _OPS | {"runtime/nn", "runtime/optim", "runtime/data"}
 _COMM = _RUNTIME | {"comm"}
 _SHARD = _COMM | {"shard"}

@@ -127,21 +127,24 @@ int Trainer::run() {
   try {
     return train_all();
   } catch (const std::exception&) {
-    rescue_weights();
+    // Others may be anywhere by now, and nobody has their parts.
+    if (world_.size() == 1) {
+      rescue_weights();
+    }
     throw;
   }
 }
 
 void Trainer::rescue_weights() {
-  // With others, which may be anywhere by now, there is nobody to get their parts from.
-  if (world_.size() > 1 || steps_done_ == 0 || weights_tried_ ||
-      !non_finite_parameter(*sharded_).empty()) {
+  if (steps_done_ == 0 || weights_tried_ || !non_finite_parameter(*sharded_).empty()) {
     return;
   }
   try {
     write_weights();
-    reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}", steps_done_,
-                                  account_->folder->weights().string()));
+    if (account_ != nullptr) {
+      reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}",
+                                    steps_done_, account_->folder->weights().string()));
+    }
   } catch (const IoError& unwritten) {
     // The failure itself says more than that they could not be written.
     reporter_.warning(unwritten.what());
@@ -202,10 +205,29 @@ int Trainer::train_all() {
   return signal;
 }
 
+std::vector<data::Batch> Trainer::read_step(std::uint64_t step) {
+  std::vector<data::Batch> micro_batches;
+  std::exception_ptr failure;
+  try {
+    micro_batches = micro_batches_of_rank(loader_, step, {world_.rank(), world_.size()});
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  if (sum(failure ? 1 : 0) > 0) {
+    // All ranks are here, and can put the weights together.
+    rescue_weights();
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    // Until the failure comes.
+    world_.control().issue(comm::barrier()).wait();
+  }
+  return micro_batches;
+}
+
 void Trainer::train_one(std::int64_t step) {
   const auto number = static_cast<std::uint64_t>(step);
-  const std::vector<data::Batch> micro_batches =
-      micro_batches_of_rank(loader_, number, {world_.rank(), world_.size()});
+  const std::vector<data::Batch> micro_batches = read_step(number);
   const TrainStep::Share share = data_parallel_.share_of(micro_batches);
   const double lr = schedule_.at(step);
   const TrainStep::Result result = data_parallel_.forward_backward(share, number);

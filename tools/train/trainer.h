@@ -81,6 +81,9 @@ class Trainer {
   int agreed_signal();
   // Of all ranks. Collective.
   std::int64_t sum(std::int64_t value);
+  // This rank's micro-batches. Where any rank cannot read its own, weights are rescued first.
+  // Collective.
+  std::vector<data::Batch> read_step(std::uint64_t step);
   void train_one(std::int64_t step);
   void report(std::int64_t step, double loss, double grad_norm, double lr);
   // Loss and samples.
@@ -89,7 +92,7 @@ class Trainer {
   void write_samples(std::int64_t step);
   void write_weights();
   void finish(int signal);
-  // What was learned before a failure that did not come from the weights.
+  // What was learned before a failure that did not come from the weights. Collective.
   void rescue_weights();
 
   Config config_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <fmt/format.h>
 #include <map>
 #include <memory>
@@ -121,12 +122,27 @@ std::unique_ptr<checkpoint::SafetensorsWriter> make_writer(
 void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
                   const WeightsInfo& info, const optim::WeightAverage* average) {
   const std::vector<shard::ParameterPart> parts = shard::parts_of(model);
-  const auto writer = path ? make_writer(*path, parts, info) : nullptr;
+  std::unique_ptr<checkpoint::SafetensorsWriter> writer;
+  // The other ranks give their parts whatever becomes of the file.
+  std::exception_ptr failure;
+  const auto try_to = [&failure](const auto& write) {
+    try {
+      write();
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+  };
+  if (path) {
+    try_to([&] { writer = make_writer(*path, parts, info); });
+  }
   for (const shard::ParameterPart& part : parts) {
     const Tensor whole = shard::gather_to(0, part, values_of(part, average), model.ranks());
-    if (writer) {
-      writer->write(part.name, to_device(whole, Device::cpu()).bytes());
+    if (writer && !failure) {
+      try_to([&] { writer->write(part.name, to_device(whole, Device::cpu()).bytes()); });
     }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
   if (writer) {
     writer->commit();

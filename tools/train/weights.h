@@ -22,7 +22,7 @@ struct WeightsInfo {
 // The parameters, or, where there is one, their average. Collective over the ranks of the model, of
 // which rank 0 writes, with one parameter at a time in its memory; no other has a path, nor has it
 // where another group of ranks writes the same. The file appears under its name only when it is
-// complete; where that fails, an older one stays.
+// complete; where that fails an older one stays, and all ranks have come to the end of it.
 void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
                   const WeightsInfo& info, const optim::WeightAverage* average = nullptr);
 

@@ -6,12 +6,12 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
-#include "runtime/nn/flat_parameters.h"
 #include "runtime/ops/activation.h"
 #include "runtime/ops/arithmetic.h"
 #include "runtime/ops/inplace.h"
 #include "runtime/ops/reduction.h"
 #include "runtime/ops/view.h"
+#include "tests/support/flat_parameters.h"
 
 // What a recomputed region reads must be the same when its forward runs again.
 namespace fsdptrain {
@@ -42,7 +42,7 @@ TEST_SUITE("runtime/autograd/recompute_changes") {
   TEST_CASE("a frozen parameter that changes before the backward is noticed") {
     for (const DType compute : {DType::Float32, DType::BFloat16}) {
       Frozen module;
-      nn::FlatParameters parameters(module, {.compute_dtype = compute});
+      testing::FlatParameters parameters(module, {.compute_dtype = compute});
       module.set_recompute(nn::Recompute::Full);
       Tensor x = Tensor::of({1, 2}, compute);
       x.set_requires_grad(true);
@@ -83,7 +83,7 @@ TEST_SUITE("runtime/autograd/recompute_changes") {
 
   TEST_CASE("hooks that come or go between forward and backward are noticed") {
     Frozen module;
-    const nn::FlatParameters parameters(module, {});
+    const testing::FlatParameters parameters(module, {});
     module.set_recompute(nn::Recompute::Full);
     const Tensor y = module(leaf({1, 2}));
     module.add_hooks(

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/autograd/engine.h"
-#include "runtime/nn/flat_parameters.h"
+#include "tests/support/flat_parameters.h"
 #include "tests/support/random_tensor.h"
 
 namespace fsdptrain {
@@ -14,7 +14,7 @@ TEST_SUITE("runtime/nn/rms_norm") {
     REQUIRE(norm.parameters().size() == 1);
     CHECK(norm.parameters()[0].name == "weight");
     CHECK_FALSE(norm.parameters()[0].spec.decay);
-    nn::FlatParameters owner(norm, {});
+    testing::FlatParameters owner(norm, {});
     CHECK(owner.find("weight").values.to_vector() == std::vector<double>(5, 1));
     for (std::int64_t i = 0; i < 5; ++i) {
       Tensor(owner.find("weight").values).set_item(i, 1 + static_cast<double>(i));
@@ -27,7 +27,7 @@ TEST_SUITE("runtime/nn/rms_norm") {
 
   TEST_CASE("the sum of RmsNorm goes through the hooks, its gradient into the slot") {
     nn::RmsNorm norm({.features = 5});
-    nn::FlatParameters owner(norm, {});
+    testing::FlatParameters owner(norm, {});
     int entered = 0;
     norm.add_hooks(
         {.pre_forward =

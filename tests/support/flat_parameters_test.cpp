@@ -1,4 +1,4 @@
-#include "runtime/nn/flat_parameters.h"
+#include "tests/support/flat_parameters.h"
 
 #include <algorithm>
 #include <string>
@@ -21,29 +21,27 @@
 #include "tests/support/contexts.h"
 #include "tests/support/grad_check.h"
 
-namespace fsdptrain::nn {
+namespace fsdptrain::testing {
 namespace {
-
-using testing::random_tensor;
 
 Tensor on_meta(const Shape& shape) {
   return nn::unplaced_parameter(shape);
 }
 
 // y = fc(x) @ [q; k; v]^T, with a frozen offset; k is registered apart from q and v.
-class Net final : public Module {
+class Net final : public nn::Module {
  public:
   Net() {
     register_module("fc", fc);
-    register_parameter("q", q, {.init = Init::normal(0.1)});
-    register_parameter("offset", offset, {.init = Init::constant(0.5), .trainable = false});
-    register_parameter("v", v, {.init = Init::normal(0.1)});
-    register_parameter("unused", unused, {.init = Init::normal(0.1), .decay = false});
-    register_parameter("k", k, {.init = Init::normal(0.1)});
+    register_parameter("q", q, {.init = nn::Init::normal(0.1)});
+    register_parameter("offset", offset, {.init = nn::Init::constant(0.5), .trainable = false});
+    register_parameter("v", v, {.init = nn::Init::normal(0.1)});
+    register_parameter("unused", unused, {.init = nn::Init::normal(0.1), .decay = false});
+    register_parameter("k", k, {.init = nn::Init::normal(0.1)});
     register_adjacent({"q", "k", "v"});
   }
 
-  Linear fc{{.in = 5, .out = 7}};
+  nn::Linear fc{{.in = 5, .out = 7}};
   Tensor q = on_meta({3, 7});
   Tensor k = on_meta({2, 7});
   Tensor v = on_meta({1, 7});
@@ -72,7 +70,7 @@ Tensor input(DType dtype = DType::Float32) {
 
 }  // namespace
 
-TEST_SUITE("runtime/nn/flat_parameters") {
+TEST_SUITE("support/flat_parameters") {
   TEST_CASE("every parameter is a window on the flat buffer, under its name") {
     Net net;
     FlatParameters owner(net, {.compute_dtype = {}, .seed = 3});
@@ -84,16 +82,17 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     }
     CHECK(names == std::vector<std::string>{"q", "k", "v", "unused", "fc.weight", "fc.bias"});
     CHECK(owner.named().size() == 7);
+    CHECK(owner.num_parameters() == 5 * 7 + 7 + 6 * 7 + 6 + 13);
     CHECK(net.q.storage() == chunk.parameters.storage());
     CHECK(net.q.requires_grad());
     CHECK(net.q.autograd_meta()->name == "q");
     CHECK(net.q.autograd_meta()->owner.get() == &owner);
     for (const FlatParameters::Named& named : owner.named()) {
       const Tensor expected = Tensor::zeros(named.values.shape());
-      for (const Parameter& parameter : net.parameters()) {
+      for (const nn::Parameter& parameter : net.parameters()) {
         if (parameter.name == named.name) {
           CHECK(parameter.tensor->view().data == named.values.view().data);
-          initialize(expected, named.name, parameter.spec.init, 3);
+          nn::initialize(expected, named.name, parameter.spec.init, 3);
         }
       }
       CHECK(named.values.to_vector() == expected.to_vector());
@@ -118,12 +117,6 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK_FALSE(segment_of(owner, "unused").decay);
     CHECK_FALSE(segment_of(owner, "fc.bias").decay);
     CHECK(segment_of(owner, "q").decay);
-  }
-
-  TEST_CASE("all parameters count, frozen ones too, and no gaps") {
-    Net net;
-    const FlatParameters owner(net, {});
-    CHECK(owner.num_parameters() == 5 * 7 + 7 + 6 * 7 + 6 + 13);
   }
 
   TEST_CASE("gradients are written into the flat buffer, and gaps stay zero over steps") {
@@ -164,6 +157,20 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     }
     CHECK(gaps > 100);
     CHECK(dirty == 0);
+  }
+
+  TEST_CASE("gradients add up until zero_grad forgets them") {
+    Net net;
+    FlatParameters owner(net, {.seed = 5});
+    const auto after_backward = [&] {
+      autograd::backward(ops::sum(ops::square(net(input()))));
+      return owner.find("q").gradient.item(0);
+    };
+    const double once = after_backward();
+    CHECK(once != 0);
+    CHECK(after_backward() == 2 * once);
+    owner.zero_grad();
+    CHECK(after_backward() == once);
   }
 
   TEST_CASE("gradients in float64 match finite differences through the flat buffer") {
@@ -227,8 +234,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     autograd::backward(ops::sum(other(input(DType::Float64))));
     for (const char* name : {"q", "k", "v", "fc.weight", "fc.bias"}) {
       CAPTURE(name);
-      testing::expect_close(owner.find(name).gradient, reference.find(name).gradient.to_vector(),
-                            1e-5);
+      expect_close(owner.find(name).gradient, reference.find(name).gradient.to_vector(), 1e-5);
     }
   }
 
@@ -248,24 +254,7 @@ TEST_SUITE("runtime/nn/flat_parameters") {
                          AutogradError);
   }
 
-  TEST_CASE("an owner that goes, or fails to be made, leaves the module as it was built") {
-    Net net;
-    {
-      const FlatParameters owner(net, {});
-      CHECK(net.q.device() == Device::cpu());
-    }
-    CHECK_FALSE(net.q.requires_grad());
-    CHECK_THROWS_WITH_AS(net.q.view(), doctest::Contains("a parameter that has no owner yet"),
-                         StorageError);
-    CHECK_THROWS_WITH_AS(FlatParameters(net, {.dtype = DType::BFloat16}),
-                         doctest::Contains("trained ones are kept in float32 or float64"),
-                         DTypeError);
-    CHECK_FALSE(net.q.requires_grad());
-    const FlatParameters again(net, {});
-    CHECK(net.q.device() == Device::cpu());
-  }
-
-  TEST_CASE("a graph that outlives its owner is a named error") {
+  TEST_CASE("a graph or a module that is used after its owner is a named error") {
     Net net;
     Tensor y;
     {
@@ -275,16 +264,17 @@ TEST_SUITE("runtime/nn/flat_parameters") {
     CHECK_THROWS_WITH_AS(autograd::backward(y),
                          doctest::Contains("is gone: it must live until the last backward"),
                          AutogradError);
+    CHECK_THROWS_WITH_AS(net(input()), doctest::Contains("is gone"), AutogradError);
   }
 
   TEST_CASE("a replay opens no invocation, and notices another epoch") {
-    const auto train = [](Recompute policy) {
+    const auto train = [](nn::Recompute policy) {
       Net net;
       FlatParameters owner(net, {.seed = 5});
       net.set_recompute(policy);
       std::uint64_t within = 77;
       net.add_hooks({.pre_forward =
-                         [&](Module::Tensors&) {
+                         [&](nn::Module::Tensors&) {
                            if (autograd::replaying()) {
                              within = owner.current_invocation().id;
                            }
@@ -293,8 +283,8 @@ TEST_SUITE("runtime/nn/flat_parameters") {
       const Tensor y = net(input());
       CHECK(owner.current_invocation().id == 0);
       const auto stats = autograd::backward(ops::sum(ops::square(y)));
-      CHECK(stats.replays == (policy == Recompute::None ? 0 : 1));
-      CHECK(within == (policy == Recompute::None ? 77 : 0));
+      CHECK(stats.replays == (policy == nn::Recompute::None ? 0 : 1));
+      CHECK(within == (policy == nn::Recompute::None ? 77 : 0));
       net.remove_hooks(nullptr);
       const Tensor stale = net(input());
       // One replay later the next forward is the second.
@@ -307,36 +297,9 @@ TEST_SUITE("runtime/nn/flat_parameters") {
                            AutogradError);
       return owner.chunks()[0].gradients.to_vector();
     };
-    const auto expected = train(Recompute::None);
-    CHECK(train(Recompute::Selective) == expected);
-    CHECK(train(Recompute::Full) == expected);
-  }
-
-  TEST_CASE("adjacent sets are of known parameters that are trained alike") {
-    class Wrong final : public Module {
-     public:
-      explicit Wrong(std::vector<std::vector<std::string>> sets) {
-        register_parameter("a", a, {});
-        register_parameter("b", b, {.init = {}, .trainable = false});
-        for (auto& set : sets) {
-          register_adjacent(std::move(set));
-        }
-      }
-      Tensor a = on_meta({2});
-      Tensor b = on_meta({2});
-    };
-    using Sets = std::vector<std::vector<std::string>>;
-    for (const Sets& sets : {Sets{{"a", "c"}}, Sets{{"c"}}, Sets{{"a"}, {"a"}}}) {
-      Wrong module(sets);
-      CHECK_THROWS_WITH_AS(FlatParameters(module, {}),
-                           doctest::Contains("is unknown or in two sets"), AutogradError);
-    }
-    Wrong mixed(Sets{{"a", "b"}});
-    CHECK_THROWS_WITH_AS(
-        FlatParameters(mixed, {}),
-        doctest::Contains("a and b are multiplied as one: train both or freeze both"), ConfigError);
-    Wrong fine({{"a"}, {"b"}});
-    CHECK_NOTHROW(FlatParameters(fine, {}));
+    const auto expected = train(nn::Recompute::None);
+    CHECK(train(nn::Recompute::Selective) == expected);
+    CHECK(train(nn::Recompute::Full) == expected);
   }
 
   TEST_CASE("a failed forward leaves no invocation open") {
@@ -380,4 +343,4 @@ TEST_SUITE("runtime/nn/flat_parameters") {
   }
 }
 
-}  // namespace fsdptrain::nn
+}  // namespace fsdptrain::testing
