@@ -70,8 +70,9 @@ class Plan(CliTest):
         self.assertRegex(result.stderr, r"\Afsdptrain: plan: a rank needs [\d.]+ GiB, [\d.]+ [MG]iB"
                                         r" more than --memory 1\.5GiB")
         self.assertIn("\ndoes not fit: ", result.stdout)
-        self.assertRegex(result.stdout, r'(?m)^  train\.recompute = "selective"  +[\d.]+ [MG]iB')
-        self.assertRegex(result.stdout.rstrip().splitlines()[-1], r"  fits  ")
+        self.assertRegex(result.stdout,
+                         r'(?m)^ +[\d.]+ [MG]iB        train\.recompute = "selective"\n +costs: a step comp')
+        self.assertRegex(result.stdout.rstrip().splitlines()[-2], r"^ +[\d.]+ [MG]iB  fits  ")
         result = self.run_cli(*arguments, "1MiB", "--json")
         self.assertEqual(result.returncode, REFUSED)
         limit = json.loads(result.stdout)["limit"]

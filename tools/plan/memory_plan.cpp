@@ -51,7 +51,7 @@ class Rehearsal {
     watch_.begin("samples");
     rank_.sample();
     watch_.begin("writing weights");
-    rank_.gather_weights();
+    rank_.gather_largest();
     note(plan, watch_.take());
     plan.items = items_of(rank_, peak_, held);
     const MemoryCounters end = allocator_.counters();
@@ -66,9 +66,9 @@ class Rehearsal {
 
   void run_step() {
     ranks_.reset_traffic();
-    first_ = {};
-    rank_.step(num_run_, [this](std::string_view what) {
-      if (what == kAnother && first_.by_use.empty()) {
+    std::int64_t begun = 0;
+    rank_.step(num_run_, [&](std::string_view what) {
+      if (what == kMicroBatchBegins && ++begun == 2) {
         first_ = ranks_.traffic();
       }
       watch_.begin(std::string(what));
@@ -99,8 +99,6 @@ class Rehearsal {
       }
     }
   }
-
-  static constexpr std::string_view kAnother = "another micro-batch";
 
   comm::MetaRanks& ranks_;
   Allocator& allocator_;

@@ -160,11 +160,13 @@ std::string limit_text(const PlanReport& report) {
   if (report.suggestions.empty()) {
     return text + kNothingLeft;
   }
-  std::vector<std::vector<std::string>> lines{{"tried, cheapest first", "needed", "", "costs"}};
+  text += "tried, cheapest first:\n";
   for (const Suggestion& each : report.suggestions) {
-    lines.push_back({each.change, size_text(each.needed), each.fits ? "fits" : "", each.cost});
+    text += fmt::format("  {:>8}  {:4}  {}\n", size_text(each.needed), each.fits ? "fits" : "",
+                        each.change);
+    text += fmt::format("  {:>8}  {:4}  costs: {}\n", "", "", each.cost);
   }
-  return text + table(lines) + (report.suggestions.back().fits ? "" : kNothingLeft);
+  return report.suggestions.back().fits ? text : text + kNothingLeft;
 }
 
 }  // namespace

@@ -52,9 +52,8 @@ void TrainingRank::step(std::int64_t num_micro_batches, const At& at) {
   const std::vector<data::Batch> batches(static_cast<std::size_t>(num_micro_batches), batch());
   TrainStep::Share share = whole_step(batches);
   share.num_targets *= all_.size();
-  const Tensor loss = step_.accumulate(share, num_steps_++, [&tell](std::size_t micro_batch) {
-    tell(micro_batch == 0 ? "the first micro-batch" : "another micro-batch");
-  });
+  const Tensor loss = step_.accumulate(
+      share, num_steps_++, [&tell](std::size_t /*micro_batch*/) { tell(kMicroBatchBegins); });
   tell("the loss of all ranks");
   all_.issue(comm::all_reduce(loss)).wait();
   tell("the norm of gradients");
@@ -89,10 +88,13 @@ void TrainingRank::sample() {
   model_->logits(models::one_document(tokens));
 }
 
-void TrainingRank::gather_weights() {
-  for (const shard::ParameterPart& part : shard::parts_of(*sharded_)) {
-    shard::gather_to(0, part, part.chunk, sharded_->ranks());
-  }
+void TrainingRank::gather_largest() {
+  const std::vector<shard::ParameterPart> parts = shard::parts_of(*sharded_);
+  const auto nbytes = [](const shard::ParameterPart& part) {
+    return part.shape.numel() * static_cast<std::int64_t>(size_of(part.dtype()));
+  };
+  const auto largest = std::ranges::max_element(parts, {}, nbytes);
+  shard::gather_to(0, *largest, largest->chunk, sharded_->ranks());
 }
 
 std::int64_t num_micro_batches(const TrainConfig& train, int num_ranks) {

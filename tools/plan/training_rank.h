@@ -17,6 +17,9 @@
 
 namespace fsdptrain::tools {
 
+// What a micro-batch begins with.
+inline constexpr std::string_view kMicroBatchBegins = "the tokens of a micro-batch";
+
 // What one rank of a run trains with, made as the trainer makes it, on the device of its ranks, and
 // what the trainer does with it, on tokens of zeros: as many as a real run has, and no data. All
 // ranks call the same.
@@ -38,8 +41,9 @@ class TrainingRank {
   // The longest of the forwards that make samples, if there are prompts: with all parameters
   // gathered, which on a CPU they stay where they fit.
   void sample();
-  // Every parameter becomes whole on rank 0, one after the other.
-  void gather_weights();
+  // The largest parameter becomes whole on rank 0, as all do, one after the other, when weights are
+  // written.
+  void gather_largest();
 
  private:
   data::Batch batch() const;
