@@ -138,7 +138,7 @@ void SafetensorsReader::read_part(const TensorEntry& entry, std::uint64_t offset
                     shown(entry.name), entry.nbytes(), out.size(), offset);
   const std::size_t count = file_.read_at(data_offset_ + entry.begin + offset, out);
   check<DataError>(count == out.size(),
-                   "{}: tensor {}: wanted {} bytes, got {}: the file was cut after it was opened",
+                   "{}: tensor {}: {} bytes are asked for, got {}: the file was cut after it was opened",
                    path().string(), shown(entry.name), out.size(), count);
 }
 

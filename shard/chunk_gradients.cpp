@@ -14,6 +14,30 @@ void add_to(const Tensor& sum, const Tensor& more) {
 ChunkGradients::ChunkGradients(const Tensor& values, Accumulation accumulation)
     : values_(values), accumulation_(accumulation) {}
 
+Tensor ChunkGradients::make_sum() const {
+  return Tensor::empty(values_.shape(), values_.dtype(), values_.device(),
+                       MemoryCategory::Gradient);
+}
+
+const Tensor& ChunkGradients::open() {
+  if (!is_closed_) {
+    return values_;
+  }
+  if (!beside_.defined()) {
+    beside_ = make_sum();
+  }
+  return beside_;
+}
+
+void ChunkGradients::close() {
+  if (beside_.defined()) {
+    add_to(values_, beside_);
+    beside_ = Tensor();
+  }
+  is_closed_ = true;
+  has_sum_ = true;
+}
+
 void ChunkGradients::add(const Tensor& reduced, std::size_t number) {
   if (accumulation_ == Accumulation::Exact) {
     if (counters_.size() <= number) {
@@ -53,8 +77,7 @@ Tensor ChunkGradients::first_sum(const Tensor& reduced) {
     add_to_values(reduced);
     return values_;
   }
-  const Tensor sum =
-      Tensor::empty(values_.shape(), values_.dtype(), values_.device(), MemoryCategory::Gradient);
+  const Tensor sum = make_sum();
   kernels::copy(sum.launch(), sum.view(), reduced.view());
   return sum;
 }
@@ -86,6 +109,8 @@ void ChunkGradients::finish() {
 void ChunkGradients::forget() {
   counters_.clear();
   has_sum_ = false;
+  is_closed_ = false;
+  beside_ = Tensor();
 }
 
 }  // namespace fsdptrain::shard

@@ -16,7 +16,8 @@ enum class Accumulation : std::uint8_t {
   Exact,
 };
 
-// The gradients of a rank's chunk, added up over what reductions bring since forget().
+// The gradients of a rank's chunk, added up over what reductions bring since forget(). Or, where
+// backwards write to them directly: open() until close().
 //
 // Exact sums are those of a binary counter, whose level k holds what 2^k backwards have brought.
 // Where micro-batch g of a step runs on rank g mod W as its number g div W, the sums over ranks and
@@ -37,6 +38,12 @@ class ChunkGradients {
   // Exact sums are while nothing was added since finish().
   bool is_final() const { return counters_.empty(); }
 
+  // Where this rank's backwards make their sum: values(), or memory beside them where these have
+  // been closed. Not initialised.
+  const Tensor& open();
+  // What open() gave has been reduced over replicas, and is in values().
+  void close();
+
   // Adds what a reduction has brought, in any floating dtype. It is reduction number `number`, from
   // 0, of its backward.
   void add(const Tensor& reduced, std::size_t number);
@@ -52,6 +59,8 @@ class ChunkGradients {
   };
   using Counter = std::vector<Level>;
 
+  // Not initialised.
+  Tensor make_sum() const;
   void add_to_values(const Tensor& more);
   void count(Counter& counter, const Tensor& reduced);
   // Where a counter keeps what is added first.
@@ -64,6 +73,9 @@ class ChunkGradients {
   bool has_sum_ = false;
   // By number of the reduction in its backward.
   std::vector<Counter> counters_;
+  bool is_closed_ = false;
+  // What was opened since then; undefined if nothing was.
+  Tensor beside_;
 };
 
 }  // namespace fsdptrain::shard

@@ -84,6 +84,10 @@ class FlatBuffer {
   // All has been added: gradients() are final.
   void finish_gradients() { gradients_.finish(); }
   bool gradients_are_final() const { return gradients_.is_final(); }
+  // One rank, whose windows may be on the chunk's gradients: where they are placed, and that what
+  // is there was reduced over replicas.
+  const Tensor& open_gradients() { return gradients_.open(); }
+  void close_gradients() { gradients_.close(); }
   // No member has a gradient, and the next write replaces.
   void forget_gradients();
 

@@ -25,7 +25,7 @@ bool ParamGroup::aliases_gradients(const FlatBuffer& buffer) const {
   // What is added up exactly comes apart for each backward.
   return ranks_.size() == 1 && key.reduce == key.original &&
          options_.accumulation == Accumulation::Sharded &&
-         options_.gradient_divide_factor.value_or(1) == 1;
+         (options_.replicas != nullptr || options_.gradient_divide_factor.value_or(1) == 1);
 }
 
 comm::Tag ParamGroup::tag(comm::Direction direction, std::uint64_t invocation) const {
@@ -36,11 +36,11 @@ comm::Tag ParamGroup::tag(comm::Direction direction, std::uint64_t invocation) c
 }
 
 WholeBuffer ParamGroup::take(std::size_t index, SlotKind kind) {
-  const FlatBuffer& buffer = buffers_[index];
+  FlatBuffer& buffer = buffers_[index];
   const BufferKey& key = buffer.layout().key();
   const bool of_parameters = kind == SlotKind::Parameters;
   if (of_parameters ? aliases_parameters(buffer) : aliases_gradients(buffer)) {
-    return {of_parameters ? buffer.chunk() : buffer.gradients(), std::nullopt};
+    return {of_parameters ? buffer.chunk() : buffer.open_gradients(), std::nullopt};
   }
   const DType dtype = of_parameters ? key.gathered : *key.reduce;
   // What outlives its turn has a buffer of its own.

@@ -198,6 +198,9 @@ void ModelContext::finish_backward() {
   }
   in_backward_ = false;
   if (is_last_backward_) {
+    for (ParamGroup* const group : groups_) {
+      group->begin_replica_sums();
+    }
     finish_reductions();
     for (ParamGroup* const group : groups_) {
       group->finish_gradients();

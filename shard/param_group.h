@@ -39,7 +39,10 @@ class ParamGroup final : public autograd::ParameterOwner {
     // Of the parameters that are trained and kept: float32, or float64 for oracles.
     DType dtype = DType::Float32;
     MixedPrecisionPolicy policy = {};
-    // What the sum of the ranks' gradients is divided by; empty: their number.
+    // Ranks that have the same parameters as this one, whose gradients are added as well; null:
+    // none. Of several the other axis has one rank. They outlive this.
+    comm::ProcessGroup* replicas = nullptr;
+    // What the sum of all ranks' gradients is divided by; empty: their number.
     std::optional<double> gradient_divide_factor = std::nullopt;
     Accumulation accumulation = Accumulation::Sharded;
     std::uint64_t seed = 0;
@@ -118,7 +121,9 @@ class ParamGroup final : public autograd::ParameterOwner {
   void abandon_forward();
   // What has been reduced is added to the chunks' gradients.
   void finish_reductions();
-  // After the last of several backwards: the chunks' gradients are final.
+  // After the last of several backwards: what has come together in the chunks' gradients is reduced
+  // over replicas, in place, and then they are final.
+  void begin_replica_sums();
   void finish_gradients();
   // At the end of a backward: what it has not reduced is, and the group is at rest.
   void finish_backward();
@@ -147,12 +152,16 @@ class ParamGroup final : public autograd::ParameterOwner {
   // One rank: parameters are the chunk; gradients are the chunk's.
   bool aliases_parameters(const FlatBuffer& buffer) const;
   bool aliases_gradients(const FlatBuffer& buffer) const;
+  bool has_open_gradients(const FlatBuffer& buffer) const;
+  void place_gradients(std::size_t index);
   WholeBuffer take(std::size_t index, SlotKind kind);
   void give_back(WholeBuffer& whole);
   WholeBuffer gather(std::size_t index);
   void wait_for_gathering();
   void reduce_all(std::uint64_t invocation);
   void reduce(std::size_t index, std::uint64_t invocation);
+  // What is to be reduced of a buffer, without gaps that are not zero; a place in it.
+  Reducing& take_for_reduction(std::size_t index);
   comm::Reduction reduction() const;
   comm::Tag tag(comm::Direction direction, std::uint64_t invocation) const;
 

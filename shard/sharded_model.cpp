@@ -10,10 +10,26 @@
 // What units do together.
 namespace fsdptrain::shard {
 
+namespace {
+
+ShardedModel::Options checked(ShardedModel::Options options, const comm::ProcessGroup& ranks) {
+  const int num_replicas = options.replicas == nullptr ? 1 : options.replicas->size();
+  check<ConfigError>(ranks.size() == 1 || num_replicas == 1,
+                     "fully_shard: {} replicas of a model that is sharded over {} ranks: hybrid "
+                     "sharding is not there yet, one of the two must be 1",
+                     num_replicas, ranks.size());
+  if (num_replicas == 1) {
+    options.replicas = nullptr;
+  }
+  return options;
+}
+
+}  // namespace
+
 ShardedModel::ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options)
     : model_(model),
       ranks_(ranks),
-      options_(options),
+      options_(checked(options, ranks)),
       parameters_(nn::with_rules(model.parameters(), options.rules)),
       pool_(ranks),
       context_(pool_, {.prefetch = options.prefetch}) {}
@@ -177,10 +193,15 @@ Tensor ShardedModel::used() const {
 }
 
 void ShardedModel::reduce_used(Tensor used, comm::ReduceOp op) {
+  // Behind the groups of the units.
+  const comm::Tag tag{.root = options_.root, .group = static_cast<std::uint32_t>(units_.size())};
   if (ranks_.size() > 1) {
-    // Behind the groups of the units.
-    const comm::Tag tag{.root = options_.root, .group = static_cast<std::uint32_t>(units_.size())};
     ranks_.issue(comm::all_reduce(used, {.op = op}, tag)).wait();
+  }
+  if (options_.replicas != nullptr) {
+    // Not the norm, which is that of each.
+    const Tensor flags = used.alias({used.numel() - 1}, Strides::contiguous({used.numel() - 1}), 1);
+    options_.replicas->issue(comm::all_reduce(flags, {.op = comm::ReduceOp::Max}, tag)).wait();
   }
   reduced_used_ = std::move(used);
 }
@@ -190,8 +211,9 @@ void ShardedModel::mark_used() {
   if (!used.defined()) {
     return;
   }
-  // On meta other ranks have what this one has.
-  if (ranks_.size() > 1 && ranks_.device() != Device::meta()) {
+  const bool has_others = ranks_.size() > 1 || options_.replicas != nullptr;
+  // On meta they have what this one has.
+  if (has_others && ranks_.device() != Device::meta()) {
     const std::vector<double> on_all = used.to_vector();
     std::span<const double> rest = std::span(on_all).subspan(1);
     for (const auto& unit : units_) {

@@ -31,6 +31,10 @@ class ShardedModel {
     // Of parameters that are trained and kept.
     DType dtype = DType::Float32;
     std::uint64_t seed = 0;
+    // Ranks that have the same part of the model as this one, which they all update alike; null, or
+    // one rank: none. Nothing looks for one that has other parameters. Then `ranks` is of one rank
+    // (data parallelism without sharding): ConfigError. The group outlives the model.
+    comm::ProcessGroup* replicas = nullptr;
     // Over backwards up to one that is the last (set_is_last_backward()). Exact sums are the same
     // bits on 1, 2, 4, ... ranks, where gradients are reduced in the dtype that parameters are kept
     // in and not divided; at most log2 of these backwards chunks more until the last one ends.
@@ -81,8 +85,10 @@ class ShardedModel {
   // Of all units: ShardedUnit::set_requires_gradient_sync().
   void set_requires_gradient_sync(bool sync);
 
-  // The p-norm of the gradients of all ranks, p > 0 or infinite, by one reduction: float64, one
-  // element, on the ranks' device, for which no host waits. On a GPU p is 2: DeviceError.
+  // The p-norm of the gradients of all shards, p > 0 or infinite, by one reduction: float64, one
+  // element, on the ranks' device, for which no host waits. Replicas have the same gradients, and
+  // tell each other by a reduction of their own which. On a GPU p is 2: DeviceError. AutogradError
+  // before the last backward.
   Tensor gradient_norm(double p = 2);
   struct Clipped {
     Tensor norm;
@@ -118,7 +124,7 @@ class ShardedModel {
   void check_gradients_are_final() const;
   // Room for a number, then 1 for each parameter that has a gradient on this rank and 0 for others.
   Tensor used() const;
-  // Reduces it over the ranks, for chunks().
+  // Reduces it over the ranks and their replicas, for chunks().
   void reduce_used(Tensor used, comm::ReduceOp op);
   // Takes what was reduced, if anything was since the last time.
   void mark_used();

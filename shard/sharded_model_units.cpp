@@ -34,6 +34,7 @@ ShardedUnit& ShardedModel::fully_shard(const std::vector<nn::Module*>& modules,
   group.dtype = options_.dtype;
   group.policy = options.policy;
   group.gradient_divide_factor = options.gradient_divide_factor;
+  group.replicas = options_.replicas;
   group.accumulation = options_.accumulation;
   group.seed = options_.seed;
   group.tag = {.root = options_.root, .group = number};

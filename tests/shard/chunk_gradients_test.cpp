@@ -5,9 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/copy.h"
 #include "runtime/base/memory_counters.h"
 #include "runtime/base/rank_context.h"
-#include "tests/support/contexts.h"
 #include "tests/support/random_tensor.h"
 
 namespace fsdptrain::shard {
@@ -146,6 +146,30 @@ TEST_SUITE("shard/chunk_gradients") {
         CHECK(gradients.values().item(0) == 0);
         CHECK_FALSE(std::signbit(gradients.values().item(0)));
       }
+    }
+  }
+
+  TEST_CASE("what is opened are the gradients, and once closed memory beside them") {
+    ChunkGradients gradients(no_values(), Accumulation::Sharded);
+    const std::int64_t before = live_chunks();
+    for (int round = 0; round < 2; ++round) {
+      CHECK(gradients.open().storage() == gradients.values().storage());
+      kernels::fill(gradients.open().launch(), gradients.open().view(), 3);
+      gradients.close();
+      CHECK(gradients.has_sum());
+      for (const double more : {10, 20}) {
+        CHECK(gradients.open().storage() != gradients.values().storage());
+        CHECK(gradients.open().storage() == gradients.open().storage());
+        CHECK(live_chunks() == before + 1);
+        kernels::fill(gradients.open().launch(), gradients.open().view(), more);
+        gradients.close();
+        CHECK(live_chunks() == before);
+      }
+      CHECK(gradients.values().item(kNumel - 1) == 33);
+      gradients.open();
+      gradients.forget();
+      CHECK(live_chunks() == before);
+      CHECK_FALSE(gradients.has_sum());
     }
   }
 

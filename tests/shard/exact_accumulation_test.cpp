@@ -7,6 +7,7 @@
 #include "models/parallelize.h"
 #include "runtime/base/ignored_target.h"
 #include "tests/support/block_chain.h"
+#include "tests/support/replicated.h"
 #include "tests/support/tiny_decoders.h"
 #include "tests/support/whole_gradients.h"
 
@@ -40,6 +41,8 @@ struct Case {
   nn::Recompute recompute = nn::Recompute::None;
   std::optional<DType> compute = {};
   Accumulation accumulation = Accumulation::Exact;
+  // Each rank has all of the model.
+  bool replicated = false;
 
   std::unique_ptr<models::Decoder> make_model() const {
     if (model == 0) {
@@ -63,7 +66,9 @@ Values decoder_gradients(const Case& of, int num_ranks, int num_micro_batches) {
   WholeGradients gradients;
   comm::run_ranks({.num_ranks = num_ranks}, [&](comm::World& world) {
     const auto model = of.make_model();
-    ShardedModel sharded(*model, world.group(), {.seed = 5, .accumulation = of.accumulation});
+    const DataParallelAxes axes(world, of.replicated);
+    ShardedModel sharded(*model, axes.shards,
+                         {.seed = 5, .replicas = axes.replicas, .accumulation = of.accumulation});
     const ShardedUnit::Options options{.policy = {.param_dtype = of.compute},
                                        .gradient_divide_factor = 1};
     models::parallelize(*model, sharded, options);
@@ -72,7 +77,10 @@ Values decoder_gradients(const Case& of, int num_ranks, int num_micro_batches) {
     // A step before it leaves nothing behind.
     run_share(sharded, world, 3, micro_batch);
     run_share(sharded, world, num_micro_batches, micro_batch);
-    gradients.add(sharded);
+    sharded.mark_active_segments();
+    if (!of.replicated || world.rank() == num_ranks - 1) {
+      gradients.add(sharded);
+    }
   });
   return gradients.values();
 }
@@ -95,6 +103,7 @@ Values chain_gradients(const std::vector<std::size_t>& route, int num_ranks, int
       const Tensor loss = ChainLoss{}(chain, i, kStep, DType::Float32);
       return ops::multiply(loss, Tensor::full({}, i < num ? 1 : 0));
     });
+    sharded.mark_active_segments();
     gradients.add(sharded);
   });
   return gradients.values();
@@ -109,7 +118,12 @@ void expect_same_bits(const Case& of) {
     CHECK(alone.size() > 10);
     for (const int num_ranks : {2, 4}) {
       CAPTURE(num_ranks);
-      CHECK(num_different_bits(alone, decoder_gradients(of, num_ranks, num)) == 0);
+      for (const bool replicated : {false, true}) {
+        CAPTURE(replicated);
+        Case several = of;
+        several.replicated = replicated;
+        CHECK(num_different_bits(alone, decoder_gradients(several, num_ranks, num)) == 0);
+      }
     }
   }
 }
@@ -117,7 +131,7 @@ void expect_same_bits(const Case& of) {
 }  // namespace
 
 TEST_SUITE("shard/exact accumulation") {
-  TEST_CASE("decoders have the same gradients on one, two and four ranks, bit for bit") {
+  TEST_CASE("decoders have the same bits on one rank, two and four, of shards and of replicas") {
     for (const int model : {0, 1, 2}) {
       expect_same_bits({.model = model});
     }

@@ -83,23 +83,6 @@ CoveringArray all_pairs() {
   return CoveringArray({3, 4, 3, 3, 3, 3, 5, 3, 2});
 }
 
-// Adds over the tree of collectives.
-Values tree_sum(std::vector<Values> parts, DType dtype) {
-  if (parts.size() == 1) {
-    return parts[0];
-  }
-  std::size_t half = 1;
-  while (2 * half < parts.size()) {
-    half *= 2;
-  }
-  const auto middle = parts.begin() + static_cast<std::ptrdiff_t>(half);
-  Values sum = tree_sum({parts.begin(), middle}, dtype);
-  for (const auto& [name, values] : tree_sum({middle, parts.end()}, dtype)) {
-    sum[name] = added(sum[name], values, dtype);
-  }
-  return sum;
-}
-
 // One rank that has the whole model.
 class Whole {
  public:

@@ -74,6 +74,28 @@ inline std::vector<double> added(const std::vector<double>& a, const std::vector
   return sum;
 }
 
+// Of what either has.
+inline Values sum_of(Values a, const Values& b, DType dtype) {
+  for (const auto& [name, values] : b) {
+    a[name] = a.contains(name) ? added(a[name], values, dtype) : values;
+  }
+  return a;
+}
+
+// Adds over the tree of collectives.
+inline Values tree_sum(const std::vector<Values>& parts, DType dtype) {
+  if (parts.size() == 1) {
+    return parts[0];
+  }
+  std::size_t half = 1;
+  while (2 * half < parts.size()) {
+    half *= 2;
+  }
+  const auto middle = parts.begin() + static_cast<std::ptrdiff_t>(half);
+  return sum_of(tree_sum({parts.begin(), middle}, dtype), tree_sum({middle, parts.end()}, dtype),
+                dtype);
+}
+
 // The module on one rank that has all of it: what a step of several ranks must equal. `Loss` is
 // called with a model, a rank, a step and the dtype of the compute.
 template <class Model = Net, class Loss = NetLoss>

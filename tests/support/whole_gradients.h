@@ -14,9 +14,9 @@ namespace fsdptrain::testing {
 
 class WholeGradients {
  public:
-  // By each rank of the shard axis, once. What no rank has a gradient for is left out.
+  // By each rank of the shard axis, once, after it has marked active segments: parameters without a
+  // gradient are left out.
   void add(shard::ShardedModel& model) {
-    model.mark_active_segments();
     const std::lock_guard lock(mutex_);
     for (const auto& unit : model.units()) {
       for (const shard::FlatBuffer& buffer : unit->group().buffers()) {

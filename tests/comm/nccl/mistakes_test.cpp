@@ -342,6 +342,10 @@ TEST_SUITE("comm/nccl/mistakes") {
       CHECK(std::ranges::any_of(errors, is_a<fakecuda::HangError>));
       for (const auto& error : errors) {
         CHECK((is_a<fakecuda::HangError>(error) || is_a<PeerError>(error)));
+        if (is_a<PeerError>(error)) {
+          // The first line of it.
+          continue;
+        }
         expect_contains(text_of(error), {"ncclBroadcast #0 of communicator 'world/gather'",
                                          "waits for rank 1", "rank 0 is in", "rank 1 is in"});
       }
