@@ -137,9 +137,10 @@ void SafetensorsReader::read_part(const TensorEntry& entry, std::uint64_t offset
                     "{}: tensor {} has {} bytes, asked for {} from byte {} on", path().string(),
                     shown(entry.name), entry.nbytes(), out.size(), offset);
   const std::size_t count = file_.read_at(data_offset_ + entry.begin + offset, out);
-  check<DataError>(count == out.size(),
-                   "{}: tensor {}: {} bytes are asked for, got {}: the file was cut after it was opened",
-                   path().string(), shown(entry.name), out.size(), count);
+  check<DataError>(
+      count == out.size(),
+      "{}: tensor {}: {} bytes are asked for, got {}: the file was cut after it was opened",
+      path().string(), shown(entry.name), out.size(), count);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,

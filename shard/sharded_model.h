@@ -48,7 +48,6 @@ class ShardedModel {
     std::vector<const Tensor*> ignored = {};
     // Tells the models of a run apart.
     std::uint32_t root = 0;
-    comm::ProcessGroup* replicas = nullptr;
   };
 
   ShardedModel(nn::Module& model, comm::ProcessGroup& ranks, const Options& options);

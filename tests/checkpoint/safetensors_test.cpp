@@ -329,9 +329,10 @@ TEST_SUITE("checkpoint/safetensors reader") {
     const SafetensorsReader reader(path);
     fs::resize_file(path, fs::file_size(path) - 1);
     CHECK(text_of(reader, "a") == "wxyz");
-    CHECK_THROWS_WITH_AS(text_of(reader, "b"),
-                         doctest::Contains("tensor \"b\" 2 bytes are asked for, got 1: the file was cut"),
-                         DataError);
+    CHECK_THROWS_WITH_AS(
+        text_of(reader, "b"),
+        doctest::Contains("tensor \"b\": 2 bytes are asked for, got 1: the file was cut"),
+        DataError);
   }
 
   TEST_CASE("a name that is not there is answered with the nearest names") {

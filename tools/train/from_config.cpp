@@ -150,12 +150,12 @@ std::unique_ptr<shard::ShardedModel> shard_model(const Config& config, models::D
   auto sharded = std::make_unique<shard::ShardedModel>(
       model, ranks,
       shard::ShardedModel::Options{.seed = static_cast<std::uint64_t>(config.run.seed),
+                                   .replicas = replicas,
                                    .accumulation = how.accumulate == "exact"
                                                        ? shard::Accumulation::Exact
                                                        : shard::Accumulation::Sharded,
                                    .rules = parameter_rules(config.rules),
-                                   .prefetch = static_cast<int>(how.prefetch),
-                                   .replicas = replicas});
+                                   .prefetch = static_cast<int>(how.prefetch)});
   // The loss is a mean over the targets of the whole step already.
   models::parallelize(model, *sharded,
                       {.policy = {.param_dtype = compute_dtype(config.train),
