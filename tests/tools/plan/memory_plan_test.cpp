@@ -86,6 +86,8 @@ Case case_of(std::uint64_t seed, const std::string& tokens) {
   config.train.grad_clip = choose.between(0, 1) == 0 ? 0 : 1;
   config.optimizer.name = choose.one_of({"adamw", "adamw", "sgd"});
   config.shard.reshard_after_forward = choose.one_of({"auto", "yes", "no"});
+  // Replicas, or parts.
+  config.mesh.replicate = choose.between(0, 4) == 0 ? made.world : 1;
   config.shard.prefetch = choose.between(0, 2);
   config.shard.reduce_dtype = choose.one_of({"float32", "bfloat16"});
   config.shard.accumulate = choose.one_of({"sharded", "sharded", "exact", "unsharded"});
