@@ -39,7 +39,7 @@ std::unique_ptr<models::Decoder> make_decoder(int model) {
 }
 
 // What rank `rank` adds in a step of micro-batches: the same backwards on a model of one rank.
-Values local_gradients(models::Decoder& model, nn::FlatParameters& owner, int rank,
+Values local_gradients(models::Decoder& model, FlatParameters& owner, int rank,
                        int num_micro_batches) {
   owner.zero_grad();
   for (int i = 0; i < num_micro_batches; ++i) {
@@ -160,7 +160,7 @@ TEST_SUITE("shard/replicas") {
                                  {.dtype = dtype, .seed = 5, .replicas = axes.replicas});
             models::parallelize(*decoder, sharded, {.gradient_divide_factor = 1});
             const auto whole = make_decoder(model);
-            nn::FlatParameters owner(*whole, {.dtype = dtype, .seed = 5});
+            FlatParameters owner(*whole, {.dtype = dtype, .seed = 5});
             for (int step = 0; step < 2; ++step) {
               sharded.zero_grad();
               for (int i = 0; i < num_micro_batches; ++i) {
