@@ -56,10 +56,9 @@ int plan(const Arguments& arguments) {
     report.suggestions = suggestions(config, planned, *report.limit, process);
   }
   print_now(arguments.json ? as_json(report) : as_text(report));
-  check<ConfigError>(report.fits(), "plan: a rank needs {}, {} more than --memory {}",
-                     size_text(report.needed()),
-                     size_text(report.needed() - report.limit.value_or(0)),
-                     arguments.memory.value_or(""));
+  check<ConfigError>(
+      report.fits(), "plan: a rank needs {}, {} more than --memory {}", size_text(report.needed()),
+      size_text(report.needed() - report.limit.value_or(0)), arguments.memory.value_or(""));
   return static_cast<int>(ExitCode::Done);
 }
 

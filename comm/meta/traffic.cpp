@@ -1,5 +1,7 @@
 #include "comm/meta/traffic.h"
 
+#include <tuple>
+
 #include "comm/collective/transfer_plan.h"
 
 namespace fsdptrain::comm {
@@ -34,6 +36,13 @@ Traffic traffic_of(const Call& call) {
 }
 
 }  // namespace
+
+bool operator<(const TrafficUse& a, const TrafficUse& b) {
+  const auto key = [](const TrafficUse& use) {
+    return std::tie(use.op, use.ranks, use.root, use.group, use.direction);
+  };
+  return key(a) < key(b);
+}
 
 Traffic& Traffic::operator+=(const Traffic& other) {
   calls += other.calls;

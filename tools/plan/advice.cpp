@@ -90,9 +90,8 @@ class Search {
   bool add_ranks(Variant& variant) const {
     const TrainConfig& train = variant.config.train;
     const MeshConfig& mesh = variant.config.mesh;
-    const bool may =
-        2 * std::int64_t{variant.world} <= train.global_batch / train.micro_batch &&
-        mesh.shard == 0 && mesh.replicate == 1;
+    const bool may = 2 * std::int64_t{variant.world} <= train.global_batch / train.micro_batch &&
+                     mesh.shard == 0 && mesh.replicate == 1;
     if (may) {
       variant.world *= 2;
       set_last(variant, "--world ", fmt::format("{}", variant.world));

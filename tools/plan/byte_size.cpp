@@ -46,8 +46,7 @@ std::int64_t parse_size(std::string_view text) {
   std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
   unit.remove_prefix(std::min(unit.find_first_not_of(' '), unit.size()));
   for (const Unit& each : kUnits) {
-    if (error == std::errc() && each.name == unit && number >= 0 &&
-        number * each.nbytes <= kMost) {
+    if (error == std::errc() && each.name == unit && number >= 0 && number * each.nbytes <= kMost) {
       return static_cast<std::int64_t>(number * each.nbytes);
     }
   }

@@ -31,8 +31,7 @@ std::string planned_and_measured(const MemoryPlan& plan, const MemoryCounters& m
     return text + ", as planned";
   }
   text += fmt::format(", planned {}", size_text(plan.peak()));
-  return differences.empty() ? text
-                             : text + fmt::format(": {}", fmt::join(differences, ", "));
+  return differences.empty() ? text : text + fmt::format(": {}", fmt::join(differences, ", "));
 }
 
 }  // namespace fsdptrain::tools

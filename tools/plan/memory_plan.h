@@ -75,11 +75,11 @@ struct MemoryPlan {
   std::int64_t bytes_received() const;
 };
 
-// A run of `config` on `world` ranks as rank `rank` of it counts it, exactly, for what its allocator
-// hands out on a CPU with so many threads and the instruction set variant that the program would
-// choose here. Without `threads` it is run.threads, or the rank's share of the processors of this
-// machine. The run is made on meta: nothing is allocated and no other rank is needed. ConfigError
-// for what training refuses.
+// A run of `config` on `world` ranks as rank `rank` of it counts it, exactly, for what its
+// allocator hands out on a CPU with so many threads and the instruction set variant that the
+// program would choose here. Without `threads` it is run.threads, or the rank's share of the
+// processors of this machine. The run is made on meta: nothing is allocated and no other rank is
+// needed. ConfigError for what training refuses.
 MemoryPlan plan_memory(const Config& config, int world, int rank, std::optional<int> threads = {});
 
 }  // namespace fsdptrain::tools

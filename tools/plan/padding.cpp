@@ -1,6 +1,7 @@
 #include "tools/plan/padding.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <fmt/format.h>
 #include <iterator>
 
@@ -90,7 +91,9 @@ double percent_with(const Parts& parts, std::size_t blocks_in_unit,
   Sizes all = parts.others;
   for (std::size_t begin = 0; begin < parts.blocks.size(); begin += blocks_in_unit) {
     const std::size_t end = std::min(begin + blocks_in_unit, parts.blocks.size());
-    const auto at = [&](std::size_t i) { return parts.blocks.begin() + static_cast<long>(i); };
+    const auto at = [&](std::size_t i) {
+      return parts.blocks.begin() + static_cast<std::ptrdiff_t>(i);
+    };
     const Sizes sizes = sizes_together({at(begin), at(end)}, parts.num_ranks, adjacent);
     all.numel += sizes.numel;
     all.padding += sizes.padding;
@@ -138,9 +141,10 @@ std::string padding_warning(const shard::ShardedModel& model,
     const std::size_t count = std::min(together, parts.blocks.size());
     const double percent = percent_with(parts, count, adjacent);
     if (percent <= kMuchPadding) {
-      return text + fmt::format(": {} blocks as one unit, from fully_shard({{{}, ..., {}}}) on, "
-                                "leave {:.1f} %",
-                                count, parts.names.front(), parts.names[count - 1], percent);
+      return text + fmt::format(
+                        ": {} blocks as one unit, from fully_shard({{{}, ..., {}}}) on, "
+                        "leave {:.1f} %",
+                        count, parts.names.front(), parts.names[count - 1], percent);
     }
   }
   return text + ": even all blocks as one unit leave more: share the model out over fewer ranks";

@@ -65,11 +65,12 @@ void PhaseWatch::watch(nn::Module& module, const std::string& name, bool is_firs
 }
 
 void PhaseWatch::watch_root(nn::Module& module) {
-  module.add_hooks({.pre_forward = [this](nn::Module::Tensors&) {
-                      if (!autograd::replaying()) {
-                        begin("the forward of the embeddings");
-                      }
-                    },
+  module.add_hooks({.pre_forward =
+                        [this](nn::Module::Tensors&) {
+                          if (!autograd::replaying()) {
+                            begin("the forward of the embeddings");
+                          }
+                        },
                     .post_forward =
                         [this](nn::Module::Tensors& outputs) {
                           if (!autograd::replaying()) {

@@ -20,8 +20,8 @@ std::int64_t average_nbytes(TrainingRank& rank) {
   std::int64_t nbytes = 0;
   for (const nn::FlatChunk& chunk : rank.sharded().chunks()) {
     const Tensor& values = chunk.parameters;
-    nbytes += as_signed(
-        size_class(static_cast<std::size_t>(values.numel()) * size_of(values.dtype())));
+    nbytes +=
+        as_signed(size_class(static_cast<std::size_t>(values.numel()) * size_of(values.dtype())));
   }
   return rank.has_average() ? nbytes : 0;
 }

@@ -33,16 +33,16 @@ std::string table(const std::vector<std::vector<std::string>>& lines) {
 }
 
 constexpr const char* kNothingLeft =
-    "  nothing that this command tries fits: lower train.seq_len or the size of the model, or raise\n"
+    "  nothing that this command tries fits: lower train.seq_len or the size of the model, or "
+    "raise\n"
     "  train.global_batch, which more ranks can share out\n";
 
 std::string heading(const PlanReport& report) {
   const Config& config = report.config;
   const MemoryPlan& plan = report.plan;
-  std::string text =
-      fmt::format("{} on {}: rank {} of {}, {:.2f} M parameters\n", config.model.name,
-                  config.run.device, plan.rank, plan.world,
-                  static_cast<double>(plan.num_parameters) * 1e-6);
+  std::string text = fmt::format("{} on {}: rank {} of {}, {:.2f} M parameters\n",
+                                 config.model.name, config.run.device, plan.rank, plan.world,
+                                 static_cast<double>(plan.num_parameters) * 1e-6);
   text += fmt::format("a step of a rank is {} x {} x {} tokens, {}, recompute {}\n",
                       plan.num_micro_batches, config.train.micro_batch, config.train.seq_len,
                       config.train.compute_dtype, config.train.recompute);
@@ -153,10 +153,9 @@ std::string limit_text(const PlanReport& report) {
     return fmt::format("\nfits: {} of {} are left\n", size_text(*report.limit - report.needed()),
                        size_text(*report.limit));
   }
-  std::string text = fmt::format("\ndoes not fit: {} are needed, {} more than {}\n",
-                                 size_text(report.needed()),
-                                 size_text(report.needed() - *report.limit),
-                                 size_text(*report.limit));
+  std::string text =
+      fmt::format("\ndoes not fit: {} are needed, {} more than {}\n", size_text(report.needed()),
+                  size_text(report.needed() - *report.limit), size_text(*report.limit));
   if (report.suggestions.empty()) {
     return text + kNothingLeft;
   }

@@ -75,8 +75,8 @@ void TrainingRank::sample() {
   for (const std::string& prompt : eval.prompts) {
     longest = std::max(longest, prompt.size());
   }
-  const std::int64_t length = std::min(
-      static_cast<std::int64_t>(longest) + eval.sample_tokens - 1, model_->max_seq_len());
+  const std::int64_t length =
+      std::min(static_cast<std::int64_t>(longest) + eval.sample_tokens - 1, model_->max_seq_len());
   const autograd::NoGradGuard no_grad;
   const nn::EvaluationGuard evaluation(*model_);
   std::optional<shard::GatheredScope> gathered;

@@ -62,8 +62,8 @@ TEST_SUITE("tools/plan/advice") {
   }
 
   TEST_CASE("what no change brings alone is tried together, then with more ranks") {
-    const auto together = std::vector<std::string>{
-        "train.recompute=full", "train.micro_batch=1", "shard.reshard_after_forward=yes"};
+    const auto together = std::vector<std::string>{"train.recompute=full", "train.micro_batch=1",
+                                                   "shard.reshard_after_forward=yes"};
     auto tried = suggestions_for({}, 2, needed(together, 2));
     CHECK(tried.back().fits);
     CHECK(tried.back().change ==
@@ -85,9 +85,8 @@ TEST_SUITE("tools/plan/advice") {
     for (const Suggestion& each : tried) {
       CHECK(each.change.find("--world 128") == std::string::npos);
     }
-    const auto none = suggestions_for({"train.recompute=full", "train.micro_batch=1",
-                                       "train.global_batch=1"},
-                                      1, 1000);
+    const auto none = suggestions_for(
+        {"train.recompute=full", "train.micro_batch=1", "train.global_batch=1"}, 1, 1000);
     CHECK(none.empty());
   }
 

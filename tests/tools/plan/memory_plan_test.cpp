@@ -45,8 +45,8 @@ class Choices {
   explicit Choices(std::uint64_t seed) : seed_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least + static_cast<std::int64_t>(philox(count_++, seed_, 9).word[0]) %
-                       (most - least + 1);
+    return least +
+           static_cast<std::int64_t>(philox(count_++, seed_, 9).word[0]) % (most - least + 1);
   }
   std::string one_of(const std::vector<std::string>& words) {
     return words[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(words.size()) - 1))];

@@ -74,7 +74,8 @@ TEST_SUITE("tools/plan/parts") {
     CHECK(folded_names({}) == "");
     CHECK(folded_names({"h.3"}) == "h.3");
     CHECK(folded_names({"h.0", "h.1", "h.2", "the root"}) == "h.0-2, the root");
-    CHECK(folded_names({"model.embed_tokens", "model.layers.0", "model.layers.1", "model.layers.5"}) ==
+    CHECK(folded_names(
+              {"model.embed_tokens", "model.layers.0", "model.layers.1", "model.layers.5"}) ==
           "model.embed_tokens, model.layers.0-1, model.layers.5");
     CHECK(folded_names({"a.1", "b.2", "b.2"}) == "a.1, b.2, b.2");
   }
