@@ -76,7 +76,8 @@ std::vector<ParamGroup*> ModelContext::order_of_additions() const {
       order.push_back(group);
     }
   }
-  if (!order.empty()) {
+  // The whole model runs first, if it has parameters of its own.
+  if (!order.empty() && order.back() == groups_.back()) {
     std::ranges::rotate(order, std::prev(order.end()));
   }
   return order;

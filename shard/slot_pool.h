@@ -19,9 +19,11 @@ namespace fsdptrain::shard {
 // is typical is what a plan is made of: from then on every use has the same bytes in every step,
 // those that it had in that one, and nothing is allocated.
 //
-// A request that the plan does not foresee never waits: it is allocated, and what it gives back is
-// kept for others of its kind until the step is over. Requests are the same on all ranks, in the
-// same order, and so is what is allocated.
+// A request that the plan does not foresee gets any slot of its size class that is free: a step of
+// more backwards than the one of the plan needs no more of them at once. If none is, it never
+// waits: it is allocated, and what it gives back is kept for others of its kind until the step is
+// over. If that step is typical, it is what the plan is made of from then on. Requests are the same
+// on all ranks, in the same order, and so is what is allocated.
 //
 // Belongs to the thread of its rank; the process group outlives it.
 class SlotPool {
@@ -39,14 +41,15 @@ class SlotPool {
   // Whether nothing is held.
   bool idle() const;
   // A step is over, and the next one begins. The first one that took anything and is `typical` of
-  // those to come is what the plan is made of. Error, naming one, if a use has not been released.
+  // those to come is what the plan is made of, and then each such one that it had too few slots
+  // for. Error, naming one, if a use has not been released.
   void end_step(bool typical = true);
   // Forgets a step that failed, and what it holds.
   void abandon_step();
 
-  // Once a typical step is over: the first, if its order was known from the beginning.
+  // Once a typical step is over: the first step, if its order was known from the beginning.
   const std::optional<SlotPlan>& plan() const { return plan_; }
-  // Requests that the plan had no slot for.
+  // Requests that there was no slot for.
   std::int64_t num_unplanned() const { return num_unplanned_; }
 
  private:
@@ -63,15 +66,19 @@ class SlotPool {
     std::size_t number = 0;
   };
 
+  // Of one size class, the lowest.
+  std::optional<Slot> free_slot(std::size_t slot_nbytes) const;
   Held take(const SlotUse& use, std::size_t nbytes);
   Held take_block(std::size_t nbytes);
-  // Makes blocks of the step that is over the slots of its plan.
+  // Makes what the step that is over has used the slots of its plan.
   void make_slots();
+  void forget_step();
 
   comm::ProcessGroup& ranks_;
   std::optional<SlotPlan> plan_;
-  // Of the step under way, until there is a plan.
+  // Of the step under way, and whether the plan had a slot for all of it.
   std::vector<SlotEvent> events_;
+  bool fits_plan_ = true;
   std::map<SlotUse, std::size_t> occurrences_;
   std::map<SlotUse, std::deque<Held>> held_;
   // By size class, what no plan has: all of the pool until there is one, then what it did not

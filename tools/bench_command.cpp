@@ -1,73 +1,16 @@
-#include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
-#include "runtime/base/rank_context.h"
+#include "tools/bench/arguments.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/library_gemm.h"
 #include "tools/bench/temporary_folder.h"
 #include "tools/commands.h"
-#include "tools/config.h"
-#include "tools/config_fields.h"
-#include "tools/exit_code.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-// What every benchmark takes; some take the model too.
-struct Arguments {
-  bool json = false;
-  int threads = 0;
-  int rounds = 0;
-  std::string model = "gpt2-124m";
-  std::int64_t batch = 1;
-  std::int64_t seq_len = 1024;
-  std::string dtype = "float32";
-  std::vector<std::string> overrides;
-  std::string compare = "none";
-  bool serve = false;
-};
-
-std::shared_ptr<Arguments> add_arguments(CLI::App& app, const char* rounds_name, int rounds) {
-  const auto arguments = std::make_shared<Arguments>();
-  arguments->rounds = rounds;
-  app.add_flag("--json", arguments->json, "print one JSON object instead of the table");
-  add_threads(app, arguments->threads);
-  app.add_option(rounds_name, arguments->rounds, "how often each thing is timed; medians count")
-      ->check(whole_number(5, 1000))
-      ->capture_default_str();
-  return arguments;
-}
-
-void add_model_arguments(CLI::App& app, Arguments& arguments) {
-  app.add_option("--model", arguments.model, "model.name of a configuration")
-      ->capture_default_str();
-  app.add_option("--batch", arguments.batch, "sequences of a step")->capture_default_str();
-  app.add_option("--seq-len", arguments.seq_len, "tokens of a sequence")->capture_default_str();
-  app.add_option("--set", arguments.overrides,
-                 "a key of a configuration that this benchmark reads; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-}
-
-void add_dtype_argument(CLI::App& app, Arguments& arguments) {
-  app.add_option("--dtype", arguments.dtype, "train.compute_dtype: float32 or bfloat16")
-      ->capture_default_str();
-}
-
-// Keys "section.key", and "section." for all of a section. The batch and the threads have
-// arguments of their own.
-using Keys = std::span<const std::string_view>;
 
 constexpr std::string_view kGemmKeys[] = {
     "model.name",      "model.num_layers",  "model.num_heads", "model.num_kv_heads",
@@ -76,117 +19,8 @@ constexpr std::string_view kGemmKeys[] = {
 constexpr std::string_view kOpsKeys[] = {
     "model.name",        "model.num_heads", "model.embed_dim",    "model.vocab_size",
     "model.max_seq_len", "train.seq_len",   "train.compute_dtype"};
-constexpr std::string_view kStepKeys[] = {"model.name",
-                                          "model.num_layers",
-                                          "model.num_heads",
-                                          "model.num_kv_heads",
-                                          "model.embed_dim",
-                                          "model.head_dim",
-                                          "model.ffn_dim",
-                                          "model.vocab_size",
-                                          "model.max_seq_len",
-                                          "model.window",
-                                          "model.norm_eps",
-                                          "model.dropout",
-                                          "model.bias",
-                                          "model.tie_embeddings",
-                                          "model.rope_theta",
-                                          "model.rope_scaling",
-                                          "model.rope_factor",
-                                          "model.rope_low_freq_factor",
-                                          "model.rope_high_freq_factor",
-                                          "model.rope_original_seq_len",
-                                          "optimizer.",
-                                          "run.seed",
-                                          "train.seq_len",
-                                          "train.grad_clip",
-                                          "train.recompute",
-                                          "train.compute_dtype"};
-
-// ConfigError for an override that would change nothing. Unknown keys are load_config()'s.
-void refuse_unread(const std::vector<std::string>& overrides, Keys keys) {
-  for (const std::string& text : overrides) {
-    const std::string key = text.substr(0, text.find('='));
-    const bool is_read = std::ranges::any_of(keys, [&key](std::string_view read) {
-      return read.ends_with('.') ? key.starts_with(read) : key == read;
-    });
-    check<ConfigError>(is_read || find_field(key) == nullptr,
-                       "--set: {}: this benchmark does not read {}, only {}; sequences and threads "
-                       "are --batch and --threads",
-                       text, key, fmt::join(keys, ", "));
-  }
-}
-
-// The configuration that the arguments stand for, checked as a file is.
-Config config_of(const Arguments& arguments, Keys keys) {
-  refuse_unread(arguments.overrides, keys);
-  std::vector<std::string> settings{
-      fmt::format("model.name=\"{}\"", arguments.model),
-      fmt::format("train.seq_len={}", arguments.seq_len),
-      fmt::format("train.micro_batch={}", arguments.batch),
-      fmt::format("train.global_batch={}", arguments.batch),
-      fmt::format("train.compute_dtype=\"{}\"", arguments.dtype),
-  };
-  settings.insert(settings.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return load_config(std::nullopt, settings);
-}
-
-int run_bench(const Arguments& arguments, const std::function<Report()>& bench) {
-  RankContext context({.threads = arguments.threads});
-  const ContextGuard guard(context);
-  if (!has_library_gemm()) {
-    log_warning("this build has no oneDNN (FSDPTRAIN_GEMM=eigen): the library's roof is missing");
-  }
-  print_report(bench(), arguments.json);
-  return static_cast<int>(ExitCode::Done);
-}
-
-StepComparison comparison_of(const std::string& name) {
-  return name == "dtype"   ? StepComparison::Dtype
-         : name == "batch" ? StepComparison::Batch
-                           : StepComparison::None;
-}
-
-Report run_step(const Arguments& arguments) {
-  const Config config = config_of(arguments, kStepKeys);
-  if (arguments.serve) {
-    return serve_steps(config);
-  }
-  const StepComparison comparison = comparison_of(arguments.compare);
-  return comparison == StepComparison::None
-             ? bench_step(config, arguments.rounds)
-             : bench_step_comparison(config, comparison, arguments.rounds);
-}
 
 }  // namespace
-
-Command add_bench_step_command(CLI::App& app) {
-  CLI::App* const command =
-      app.add_subcommand("step", "Time whole training steps and say where the time goes");
-  command->footer(
-      R"(Real steps on random tokens: forward, backward and AdamW. The products of its linears and
-head, by oneDNN on threads of its own, run in turns with the steps: their speed is the roof, and
-what the step takes beyond it is the gap, listed by part.
-
-Examples:
-  fsdptrain bench step
-  fsdptrain bench step --batch 4 --seq-len 256 --dtype bfloat16 --threads 2 --steps 10
-  fsdptrain bench step --compare dtype
-  fsdptrain bench step --model gpt2 --set model.num_layers=2 --seq-len 128 --json)");
-  const auto arguments = add_arguments(*command, "--steps", 5);
-  add_model_arguments(*command, *arguments);
-  add_dtype_argument(*command, *arguments);
-  command
-      ->add_option("--compare", arguments->compare,
-                   "instead: float32 and bfloat16 in turns (dtype), or 1 and 8 sequences (batch)")
-      ->check(CLI::IsMember({"none", "dtype", "batch"}))
-      ->capture_default_str();
-  command->add_flag("--serve", arguments->serve,
-                    "instead: after the line \"ready\", one step for each line of standard input, "
-                    "and a line with its seconds (tools/bench/compare_pytorch)");
-  return {command,
-          [arguments] { return run_bench(*arguments, [&] { return run_step(*arguments); }); }};
-}
 
 Command add_bench_data_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
@@ -199,7 +33,7 @@ meant: one in memory makes another figure.
 Examples:
   fsdptrain bench data
   fsdptrain bench data --folder /mnt/data --megabytes 512 --json)");
-  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto arguments = add_bench_arguments(*command, "--rounds", 7);
   const auto megabytes = std::make_shared<std::int64_t>(64);
   const auto folder = std::make_shared<std::filesystem::path>();
   command->add_option("--megabytes", *megabytes, "of each input, 2^20 bytes to one")
@@ -229,7 +63,7 @@ Examples:
   fsdptrain bench gemm
   fsdptrain bench gemm --model gpt2-350m --seq-len 512 --threads 1
   fsdptrain bench gemm --json > gemm.json)");
-  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto arguments = add_bench_arguments(*command, "--rounds", 7);
   add_model_arguments(*command, *arguments);
   return {command, [arguments] {
             return run_bench(*arguments, [&] {
@@ -248,7 +82,7 @@ Choose arrays larger than all caches.
 Examples:
   fsdptrain bench memory
   fsdptrain bench memory --megabytes 512 --threads 1 --json)");
-  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto arguments = add_bench_arguments(*command, "--rounds", 7);
   const auto megabytes = std::make_shared<std::int64_t>(256);
   command->add_option("--megabytes", *megabytes, "of each float32 array, 2^20 bytes to one")
       ->check(whole_number(1, 1 << 20))
@@ -272,7 +106,7 @@ Examples:
   fsdptrain bench ops
   fsdptrain bench ops --dtype bfloat16 --batch 4 --seq-len 256
   fsdptrain bench ops --threads 1 --json)");
-  const auto arguments = add_arguments(*command, "--rounds", 7);
+  const auto arguments = add_bench_arguments(*command, "--rounds", 7);
   add_model_arguments(*command, *arguments);
   add_dtype_argument(*command, *arguments);
   return {command, [arguments] {
@@ -292,7 +126,7 @@ this program alone. "overhead" is what the launcher adds: its own start, pipes, 
 Examples:
   fsdptrain bench launch
   fsdptrain bench launch --ranks 64 --json)");
-  const auto arguments = add_arguments(*command, "--rounds", 15);
+  const auto arguments = add_bench_arguments(*command, "--rounds", 15);
   const auto num_ranks = std::make_shared<int>(4);
   command->add_option("--ranks", *num_ranks, "processes")
       ->check(whole_number(1, 256))

@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kSegmentKey = "init/segment";
 constexpr const char* kAllKey = "init/all";
+constexpr const char* kDoneKey = "init/done";
 // Of a rank that has come.
 constexpr const char* kHere = "here";
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(2);
@@ -267,9 +268,23 @@ void Job::fail(std::string_view reason) noexcept {
   }
 }
 
+void Job::wait_for_rank_0() {
+  try {
+    store_->wait(std::vector<std::string>{kDoneKey}, options_.world.timeout);
+  } catch (const TimeoutError&) {
+    fsdptrain::fail<TimeoutError>("rank {}: rank 0 has not done its work in {}", membership_.rank,
+                                  to_string(options_.world.timeout));
+  }
+}
+
 void Job::close() {
   if (!store_) {
     return;
+  }
+  if (server_) {
+    store_->set(kDoneKey, "", kFarewell);
+  } else if (membership_.launcher != Launcher::Own) {
+    wait_for_rank_0();
   }
   store_->close(kFarewell);
   if (!server_) {

@@ -44,7 +44,7 @@ bool is_bound(const Membership& membership);
 bool may_spin(const Membership& membership, int num_threads);
 
 // One rank of a job, from the moment it has met the others: its rank context, bound to the thread
-// that made it, the world of all ranks, and the store of the job. SIGUSR2 prints where it is.
+// that made it, and the world of all ranks. SIGUSR2 prints where it is.
 //
 // A rank that ends without close() has failed, and ends the others.
 class Job {
@@ -60,8 +60,6 @@ class Job {
 
   const Membership& membership() const { return membership_; }
   World& world() { return *world_; }
-  // Null for one rank that nobody has started as such.
-  Store* store() { return store_.get(); }
 
   // Before each step: DebugBreak::at().
   void break_for_debugger(std::int64_t step) { debug_break_.at(step); }
@@ -70,7 +68,8 @@ class Job {
   // Makes all ranks end with "rank R failed: reason". From any thread.
   void fail(std::string_view reason) noexcept;
   // Says goodbye: that this rank ends is no failure. Once, when its work is done; nothing
-  // collective follows.
+  // collective follows. Under another launcher than ours, it returns when rank 0 has come here,
+  // too: such a launcher may kill all others as soon as one has ended.
   void close();
 
  private:
@@ -84,6 +83,7 @@ class Job {
   // Until the keys are all there.
   void wait_for(const std::vector<std::string>& keys, const Deadline& deadline);
   void open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline);
+  void wait_for_rank_0();
   // By the shared memory.
   Links links() const;
   void make_world(Links links, std::optional<FlightMemory> flight);
@@ -94,6 +94,7 @@ class Job {
   WhereSignal where_;
   RankContext context_;
   ContextGuard bound_;
+  // Of all ranks. Null for one rank that nobody has started as such.
   std::unique_ptr<Store> store_;
   // Where rank 0 serves the store itself; it ends first, so that it reports no end of its own rank.
   std::unique_ptr<store::ServerThread> server_;

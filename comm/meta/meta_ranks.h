@@ -1,45 +1,15 @@
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "comm/mesh/device_mesh.h"
-#include "comm/meta/meta_carrier.h"
-#include "comm/process_group.h"
+#include "comm/meta/phantom_ranks.h"
 
 namespace fsdptrain::comm {
 
-// A world of any size on the meta device, of which one rank is here and no other exists: what a
-// rank holds and moves in a job is known by running it. Operations are checked as those of a World,
-// counted, and over at once; nobody is there to disagree, so nothing is compared. Belongs to one
-// thread.
-class MetaRanks {
+// The same on the meta device, on tensors without bytes: what a rank holds and moves in a job of
+// any size is known by running it.
+class MetaRanks final : public PhantomRanks {
  public:
-  // ConfigError unless rank is one of 0 to size - 1.
-  MetaRanks(int rank, int size);
-  MetaRanks(const MetaRanks&) = delete;
-  MetaRanks& operator=(const MetaRanks&) = delete;
-  ~MetaRanks() = default;
-
-  int rank() const { return carrier_.rank(); }
-  int size() const { return group_->size(); }
-  // All ranks.
-  ProcessGroup& group() { return *group_; }
-  // A group of some ranks; it lives no longer than this. ConfigError for ranks that are not of the
-  // world, twice there, or without this one.
-  std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks, std::string name);
-
-  // What was moved since the last reset, in all groups.
-  const TrafficCounters& traffic() const { return carrier_.traffic(); }
-  void reset_traffic() { carrier_.reset_traffic(); }
-
- private:
-  MetaCarrier carrier_;
-  std::unique_ptr<ProcessGroup> group_;
+  // ConfigError as PhantomRanks.
+  MetaRanks(int rank, int size) : PhantomRanks(rank, size, Device::meta()) {}
 };
-
-// A mesh over these ranks, which outlive it; the others ask for the same.
-DeviceMesh::Options mesh_options(MetaRanks& ranks);
 
 }  // namespace fsdptrain::comm

@@ -13,12 +13,12 @@ namespace fsdptrain::comm {
 namespace {
 
 using testing::Backend;
-using testing::RankEnd;
+using testing::ChildProcess;
 using testing::RankProcesses;
 
 constexpr Backend kBackends[] = {Backend::Shm, Backend::Gloo};
 
-bool has(const RankEnd& end, const std::string& part) {
+bool has(const ChildProcess::End& end, const std::string& part) {
   return end.output.find(part) != std::string::npos;
 }
 
@@ -33,7 +33,7 @@ std::string check_others(RankProcesses& ranks, const std::vector<std::string>& p
   std::string said;
   for (const int rank : {0, 2}) {
     CAPTURE(rank);
-    const RankEnd end = ranks.wait(rank);
+    const ChildProcess::End end = ranks.wait(rank);
     CAPTURE(end.output);
     CHECK(end.code == 3);
     for (const std::string& part : parts) {
@@ -48,7 +48,7 @@ std::string check_others(RankProcesses& ranks, const std::vector<std::string>& p
 void check_killed(RankProcesses& ranks, int victim) {
   for (int rank = 0; rank < 3; ++rank) {
     CAPTURE(rank);
-    const RankEnd end = ranks.wait(rank);
+    const ChildProcess::End end = ranks.wait(rank);
     CAPTURE(end.output);
     CHECK(end.code == (rank == victim ? 128 + SIGKILL : 3));
     CHECK((rank == victim || has(end, fmt::format("rank {} died before", victim))));
@@ -64,7 +64,7 @@ TEST_SUITE("comm/processes") {
       for (const int num_ranks : {1, 2, 3}) {
         RankProcesses ranks(backend, "sum", num_ranks);
         for (int rank = 0; rank < num_ranks; ++rank) {
-          const RankEnd end = ranks.wait(rank);
+          const ChildProcess::End end = ranks.wait(rank);
           CHECK_MESSAGE(end.code == 0, end.output);
         }
       }
@@ -137,7 +137,7 @@ TEST_SUITE("comm/processes") {
         CAPTURE(when);
         RankProcesses ranks(backend, "throw-" + when, 3);
         check_others(ranks, {"rank 1 failed: no more tokens"});
-        const RankEnd end = ranks.wait(1);
+        const ChildProcess::End end = ranks.wait(1);
         CHECK(end.code == 3);
         CHECK(has(end, "no more tokens"));
       }
@@ -159,8 +159,8 @@ TEST_SUITE("comm/processes") {
           // The one that looked says whom they wait for.
           CHECK(said.find(", for rank 1") != std::string::npos);
         }
-        ranks.kill(1, SIGCONT);
-        const RankEnd end = ranks.wait(1);
+        ranks.send(1, SIGCONT);
+        const ChildProcess::End end = ranks.wait(1);
         CAPTURE(end.output);
         CHECK(end.code == 3);
         // gloo resets connections that it ends: what it was told while it stood may be lost.
@@ -175,7 +175,7 @@ TEST_SUITE("comm/processes") {
       CAPTURE(testing::name_of(backend));
       RankProcesses ranks(backend, "straggle", 3);
       for (const int rank : {0, 1}) {
-        const RankEnd end = ranks.wait(rank);
+        const ChildProcess::End end = ranks.wait(rank);
         CHECK(end.code == 0);
         CHECK_MESSAGE(has(end, "waited most for rank 2"), end.output);
       }
@@ -184,7 +184,7 @@ TEST_SUITE("comm/processes") {
 
   TEST_CASE("shared memory that is used up is named with what is left") {
     RankProcesses ranks(Backend::Shm, "exhaust", 1, std::uint64_t{10} << 20);
-    const RankEnd end = ranks.wait(0);
+    const ChildProcess::End end = ranks.wait(0);
     CHECK(end.code == 3);
     CHECK_MESSAGE(has(end,
                       "the shared memory of rank 0: 4194304 bytes do not fit: 2097152 of "

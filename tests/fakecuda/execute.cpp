@@ -21,7 +21,7 @@ bool Machine::can_step(const Stream& stream) const {
   }
   const Op& op = stream.queue.front();
   if (op.kind == Op::Kind::Wait) {
-    return op.recording->done;
+    return op.is_dropped || op.recording->done;
   }
   return !op.arrived || std::ranges::all_of(op.spec.parts, [](const Part& part) {
     return part.rendezvous->done();
@@ -42,7 +42,7 @@ void Machine::step(Stream& stream) {
     op.recording->clock = stream.clock;
     op.recording->time = now;
     op.recording->done = true;
-  } else {
+  } else if (!op.is_dropped) {
     stream.clock.join(op.recording->clock);
     loudly_acquire(op.recording.get());
   }

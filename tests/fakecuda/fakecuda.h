@@ -101,6 +101,21 @@ void name_memory(const void* allocation, std::string name);
 // The number of the device that a stream belongs to.
 int device_of(cudaStream_t stream);
 
+// A call that orders something: a stream waits for an event, the host for an event or a stream, or
+// an event is recorded for such a wait.
+struct OrderingCall {
+  int device = 0;
+  // "'gather' waits for 'compute', after 'copy', before 'ncclAllGather'"
+  std::string text = {};
+};
+
+// Of the calls of a device that order something, counted from 1, one that is as if it were not
+// there. A host that does not wait reads 0x7f where a copy to pinned memory is still to come.
+struct DroppedCall {
+  int device = 0;
+  std::uint64_t number = 0;
+};
+
 // Planned failures. Numbers count from 1 over all devices of the session.
 struct Faults {
   // These calls return cudaErrorMemoryAllocation.
@@ -113,6 +128,8 @@ struct Faults {
   // Streams, by number in order of creation, counted from 0, whose operations run only when nothing
   // else can.
   std::vector<int> delayed_streams = {};
+  // With Mode::Ordered.
+  std::optional<DroppedCall> dropped_call = {};
 };
 
 enum class Mode {
@@ -136,6 +153,10 @@ struct Options {
   Faults faults = {};
   // How long a copy takes in virtual time; empty: no time.
   std::function<std::chrono::nanoseconds(std::size_t nbytes)> copy_duration = {};
+  // Whether a host thread that looks whether something has ended, or waits for another rank, knows
+  // from then on what happened before: it does, but may have been lucky. Without, it may free
+  // memory by it, and all else is ordered as the program orders it, in whatever order it ran.
+  bool learns_by_looking = true;
   // Whether a raw host access to device memory ends the process.
   bool protects_memory = true;
   // What happens to reports that nobody has looked at when the session ends. Empty: they are
@@ -162,6 +183,13 @@ class Session {
   std::vector<std::string> trace() const;
   // What ran, for testing::simulate().
   std::vector<testing::VirtualOp> virtual_ops() const;
+  // So far, each as Faults::dropped_call counts them.
+  std::vector<OrderingCall> ordering_calls() const;
+  std::uint64_t num_ordering_calls(int device) const;
+  // For each operation that ran and each access of the host that was checked, in the order of the
+  // calls: a number for its stream or host, and up to which operation of each stream it is ordered
+  // behind. Equal orders, equal rows.
+  std::vector<std::vector<std::uint32_t>> orders() const;
   // How often cudaMalloc, or cudaMallocHost and cudaHostAlloc, were called.
   std::uint64_t num_mallocs() const;
   std::uint64_t num_host_mallocs() const;

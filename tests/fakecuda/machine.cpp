@@ -40,6 +40,7 @@ Stream* Machine::add_stream(int device, std::string name) {
   Stream& stream = streams.emplace_back();
   stream.device = device;
   stream.name = std::move(name);
+  stream.label = "a stream";
   stream.component = num_components++;
   add_worker(stream);
   return &stream;
@@ -108,6 +109,7 @@ Op& Machine::enqueue(Stream& stream, Op op, const Call& call) {
        .component = stream.component,
        .site = call.site});
   loudly_release(&accessors.back());
+  note_launch(stream, op);
   progressed.notify_all();
   return stream.queue.emplace_back(std::move(op));
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/fakecuda/clock.h"
@@ -38,6 +39,13 @@ class Machine {
   Stream* find_stream(cudaStream_t handle, const Call& call);
   Event* find_event(cudaEvent_t handle, const Call& call);
   Op& enqueue(Stream& stream, Op op, const Call& call);
+
+  // Calls that order (ordering.cpp): whether this one is to have its effect.
+  bool orders_wait(const Stream& stream, const Recording& recording);
+  bool orders_host(const Stream& stream, const std::string& after);
+  bool orders_record(const Stream& stream);
+  // Names what comes behind the waits of the stream.
+  void note_launch(Stream& stream, const Op& op);
 
   // Execution (execute.cpp).
   bool can_step(const Stream& stream) const;
@@ -70,6 +78,20 @@ class Machine {
   void loudly_release(const void* token) const;
   void loudly_acquire(const void* token) const;
   void loudly_touch(const std::vector<Range>& ranges, bool is_write) const;
+  // The host thread looked, and what a stream or a recording knows had happened.
+  void show(Host& host, const Clock& clock, const void* token) const {
+    if (options.learns_by_looking) {
+      tell(host, clock, token);
+    } else {
+      host.seen.join(clock);
+    }
+  }
+  // All that it waited for or has seen.
+  static Clock known_to(const Host& host) {
+    Clock known = host.clock;
+    known.join(host.seen);
+    return known;
+  }
   // Whether anything happened; false after a time in which nothing did.
   bool wait_for_progress(std::unique_lock<std::mutex>& lock);
   // The host thread knows from now on what a stream or a recording knows.
@@ -110,6 +132,9 @@ class Machine {
   std::vector<testing::VirtualOp> virtual_ops;
   // By component and tick, the index in virtual_ops.
   std::vector<std::map<std::uint32_t, std::size_t>> virtual_index;
+  std::vector<OrderingCall> ordering_calls;
+  // Of waits that nothing was launched behind yet: their stream, and which call.
+  std::vector<std::pair<const Stream*, std::size_t>> open_waits;
   std::uint64_t num_mallocs = 0;
   std::uint64_t num_host_mallocs = 0;
   std::uint64_t num_ops_run = 0;
@@ -135,6 +160,7 @@ class Machine {
   using ReportKey = std::tuple<ReportKind, std::uint32_t, std::uint32_t, std::uint64_t>;
 
   Stream* add_stream(int device, std::string name);
+  bool add_ordering_call(int device, std::string text);
   std::uint64_t draw(std::uint64_t end) { return random_() % end; }
   void begin_op(Stream& stream, Op& op);
   void step_work(Stream& stream, Op& op);

@@ -50,7 +50,7 @@ cudaError_t free_host(const char* name, void* pointer, MemoryKind kind) {
     if (allocation == nullptr) {
       return kind == MemoryKind::Pinned ? cudaErrorInvalidValue : cudaErrorHostMemoryNotRegistered;
     }
-    machine.check_free(*allocation, call.host.clock, call);
+    machine.check_free(*allocation, machine.known_to(call.host), call);
     machine.memory.free(*allocation, call.site);
     return cudaSuccess;
   });
@@ -99,7 +99,7 @@ cudaError_t cudaFree(void* pointer) {
     if (allocation == nullptr) {
       return cudaErrorInvalidValue;
     }
-    const Clock known = call.host.clock;
+    const Clock known = machine.known_to(call.host);
     // It may wait for the whole device.
     const cudaError_t result = machine.synchronize_device(call, allocation->device);
     machine.check_free(*allocation, known, call);

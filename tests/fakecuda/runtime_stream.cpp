@@ -102,16 +102,17 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     if (!stream.queue.empty()) {
       return cudaErrorNotReady;
     }
-    machine.tell(call.host, stream.clock, &stream);
+    machine.show(call.host, stream.clock, &stream);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  return on_stream("cudaStreamSynchronize", handle,
-                   [](Machine& machine, Call& call, Stream& stream) {
-                     return machine.synchronize(call, stream);
-                   });
+  return on_stream(
+      "cudaStreamSynchronize", handle, [](Machine& machine, Call& call, Stream& stream) {
+        return machine.orders_host(stream, stream.last_work) ? machine.synchronize(call, stream)
+                                                             : cudaSuccess;
+      });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, unsigned) {
@@ -126,7 +127,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
           machine.enqueue(stream,
                           {.kind = Op::Kind::Wait,
                            .spec = {.name = fmt::format("wait for event {}", event->number)},
-                           .recording = event->last},
+                           .recording = event->last,
+                           .is_dropped = !machine.orders_wait(stream, *event->last)},
                           call);
         }
         return cudaSuccess;
@@ -178,12 +180,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event_handle, cudaStream_t handle) {
                      call);
       return cudaErrorInvalidResourceHandle;
     }
-    event->last = std::make_shared<Recording>();
-    event->last->stream = &stream;
+    const auto recording = std::make_shared<Recording>();
+    recording->stream = &stream;
+    recording->after = stream.last_work;
+    if (machine.orders_record(stream)) {
+      event->last = recording;
+    }
     machine.enqueue(stream,
                     {.kind = Op::Kind::Record,
                      .spec = {.name = fmt::format("record of event {}", event->number)},
-                     .recording = event->last},
+                     .recording = recording},
                     call);
     return cudaSuccess;
   });
@@ -195,7 +201,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
       if (!event.last->done) {
         return cudaErrorNotReady;
       }
-      machine.tell(call.host, event.last->clock, event.last.get());
+      machine.show(call.host, event.last->clock, event.last.get());
     }
     return cudaSuccess;
   });
@@ -204,7 +210,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   return on_event("cudaEventSynchronize", handle, [](Machine& machine, Call& call, Event& event) {
     const std::shared_ptr<Recording> last = event.last;
-    if (!last) {
+    if (!last || !machine.orders_host(*last->stream, last->after)) {
       return cudaSuccess;
     }
     if (!machine.block(call, last->stream, [last] { return last->done; })) {

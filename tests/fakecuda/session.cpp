@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -87,6 +88,7 @@ void name_stream(cudaStream_t handle, std::string name) {
   cuda_query("name_stream", [&](Machine& here, Call& call) {
     if (Stream* stream = here.find_stream(handle, call)) {
       stream->name = fmt::format("stream {} '{}'", stream->number, name);
+      stream->label = fmt::format("'{}'", name);
     }
     return cudaSuccess;
   });
@@ -170,6 +172,32 @@ std::vector<std::string> Session::trace() const {
 std::vector<testing::VirtualOp> Session::virtual_ops() const {
   const std::lock_guard lock(machine_->mutex);
   return machine_->virtual_ops;
+}
+
+std::vector<OrderingCall> Session::ordering_calls() const {
+  const std::lock_guard lock(machine_->mutex);
+  return machine_->ordering_calls;
+}
+
+std::uint64_t Session::num_ordering_calls(int device) const {
+  const std::lock_guard lock(machine_->mutex);
+  return static_cast<std::uint64_t>(
+      std::ranges::count(machine_->ordering_calls, device, &OrderingCall::device));
+}
+
+std::vector<std::vector<std::uint32_t>> Session::orders() const {
+  const std::lock_guard lock(machine_->mutex);
+  std::vector<std::vector<std::uint32_t>> rows;
+  for (const Accessor& accessor : machine_->accessors) {
+    if (accessor.clock.size() == 0) {
+      continue;
+    }
+    auto& row = rows.emplace_back(1, static_cast<std::uint32_t>(accessor.component));
+    for (const Stream& stream : machine_->streams) {
+      row.push_back(accessor.clock.at(stream.component));
+    }
+  }
+  return rows;
 }
 
 std::uint64_t Session::num_mallocs() const {

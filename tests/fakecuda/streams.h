@@ -23,6 +23,8 @@ struct Recording {
   bool done = false;
   Clock clock = {};
   std::chrono::nanoseconds time{0};
+  // The last work before it, by name.
+  std::string after = {};
 };
 
 struct Event {
@@ -58,6 +60,8 @@ struct Op {
   bool arrived = false;
   // Code of the host: it may touch no device memory.
   bool is_host_function = false;
+  // A wait that is not there.
+  bool is_dropped = false;
 };
 
 struct Stream {
@@ -65,6 +69,10 @@ struct Stream {
   int number = -1;
   int device = 0;
   std::string name = {};
+  // Its name without a number.
+  std::string label = {};
+  // What was launched there last, by name.
+  std::string last_work = "nothing";
   CallSite site = {};
   std::size_t component = 0;
   Clock clock = {};
@@ -92,6 +100,8 @@ struct Host {
   std::string name = {};
   std::size_t component = 0;
   Clock clock = {};
+  // What it has seen besides to have happened, if it does not learn by looking.
+  Clock seen = {};
   State state = State::Running;
   std::condition_variable turn = {};
   // While it waits: for what, as nobody but the fake can tell or only as itself can tell.

@@ -120,6 +120,87 @@ class Step(BenchTest):
         self.assertEqual(result.returncode, FAILED)
         self.assertIn("standard output cannot be written: No space left on device", result.stderr)
 
+    def ranks_bench(self, *arguments, ranks=2):
+        """The report of `bench step --ranks`, and its figures by name."""
+        result = self.run_cli("bench", "step", *TINY, "--ranks", ranks, "--json", *arguments)
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+        # Without the "[rank 0]" that a launcher puts in front.
+        self.assertRegex(result.stdout, r"\A\{[^\n]+\n\Z")
+        report = json.loads(result.stdout)
+        self.assertEqual(list(report)[:len(HEADER)], HEADER)
+        self.assertEqual((report["bench"], report["threads"]), ("step", 1))
+        figures = {figure["name"]: figure for figure in report["figures"]}
+        self.assertEqual(len(figures), len(report["figures"]), "names are unique")
+        return report, figures
+
+    def test_ranks_step_together_beside_no_communication_and_one_process(self):
+        _, figures = self.ranks_bench("--steps", 5)
+        self.check_positive(figures, ("step_sharded", "step_no_comm", "step_one_process",
+                                      "copy_rate", "peak_memory"))
+        value = {name: figure["value"] for name, figure in figures.items()}
+        self.assertAlmostEqual(value["tokens_per_second"] * value["step_sharded"], 64)
+        self.assertAlmostEqual(value["sharded_of_one_process"],
+                               value["step_one_process"] / value["step_sharded"])
+        self.assertAlmostEqual(value["comm"], value["step_sharded"] - value["step_no_comm"])
+        self.assertAlmostEqual(value["comm_floor"],
+                               value["bytes_received"] * 2**20 / (value["copy_rate"] * 1e9))
+        self.assertAlmostEqual(value["comm_over_copy"], value["comm"] / value["comm_floor"])
+        parts = ("gather_forward", "gather_backward", "reduce", "norm", "loss")
+        self.check_positive(figures, [f"comm_{part}" for part in parts])
+        self.assertAlmostEqual(sum(value[f"comm_{part}"] for part in parts) +
+                               value["comm_outside"], value["comm"])
+        # Weights forward, most of them again backward, and their gradients, half of each: the model
+        # has 27.6 thousand numbers.
+        self.assertGreater(value["bytes_received"] * 2**20, 2 * 4 * 27_600 / 2)
+        self.assertLess(value["bytes_received"] * 2**20, 3.2 * 4 * 27_600 / 2)
+        # The demands are made for GPT-2 124M alone.
+        self.assertFalse(any("floor" in figure or "ceiling" in figure
+                             for figure in figures.values()))
+
+    def test_parameters_that_stay_gathered_are_not_received_again(self):
+        received = [self.ranks_bench("--steps", 5, "--set",
+                                     f"shard.reshard_after_forward=\"{word}\"")[1]
+                    ["bytes_received"]["value"] for word in ("yes", "no")]
+        self.assertLess(received[1], 0.8 * received[0])
+
+    def test_ranks_step_without_communication_alone(self):
+        _, figures = self.ranks_bench("--steps", 5, "--no-comm")
+        self.check_positive(figures, ("step_no_comm", "peak_memory"))
+        self.assertEqual(list(figures), ["step_no_comm", "peak_memory"])
+
+    def test_ranks_without_processors_of_their_own_are_warned_about(self):
+        too_many = len(os.sched_getaffinity(0)) + 1
+        report, _ = self.ranks_bench("--steps", 5, "--no-comm", ranks=too_many)
+        self.assertEqual(list(report), [*HEADER, "warnings"])
+        self.assertRegex(report["warnings"][0], rf"\A{too_many} ranks .* fewer processors")
+
+    def test_ranks_serve_one_step_a_line(self):
+        command = [FSDPTRAIN, "bench", "step", *map(str, TINY), "--ranks", "2", "--serve", "--json"]
+        result = subprocess.run(command, input="go\ngo\n", capture_output=True, text=True,
+                                timeout=60, check=True)
+        ready, first, second, report = result.stdout.splitlines()
+        self.assertEqual(ready, "ready")
+        self.assertGreater(float(first), 0)
+        self.assertGreater(float(second), 0)
+        self.assertEqual([figure["name"] for figure in json.loads(report)["figures"]],
+                         ["step", "peak_memory"])
+
+    def test_ranks_that_cannot_be_are_refused(self):
+        for arguments, message in (
+                (("--ranks", 1), "must be a whole number from 2"),
+                (("--ranks", 2, "--compare", "batch"), "--compare batch"),
+                (("--ranks", 2, "--serve", "--no-comm"), "--no-comm"),
+                (("--no-comm",), "give --ranks"),
+                (("--set", "shard.prefetch=2"), "does not read shard.prefetch"),
+                (("--ranks", 2, "--set", "model.num_heads=5"), "num_heads")):
+            self.check_error(REFUSED, message, "bench", "step", *TINY, *arguments)
+
+    def test_ranks_of_another_launcher_are_counted(self):
+        result = self.run_cli("launch", "--nproc-per-node", 3, "--", "bench", "step", *TINY,
+                              "--ranks", 2)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertIn("--ranks 2: this process is rank", result.stderr)
+
     def test_recomputation_saves_memory(self):
         # Activations outweigh all else.
         sizes = ("--model", "gpt2", "--seq-len", 256, "--batch", 8, "--set", "model.num_layers=8",
@@ -310,11 +391,15 @@ class CommandLine(BenchTest):
                              "model.name, ", "bench", benchmark, "--set", setting)
         self.check_error(REFUSED, "unknown key", "bench", "step", "--set", "train.stepps=5")
 
-    def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
+    def comparison(self):
         path = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
         script = types.ModuleType("compare_pytorch")
         script.__file__ = str(path)
         exec(compile(path.read_text(encoding="utf-8"), path, "exec"), script.__dict__)
+        return script
+
+    def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
+        script = self.comparison()
         sides = [types.SimpleNamespace(name=name, seconds=[1.0]) for name in ("fsdptrain", "eager")]
         reports = {side.name: {"figures": [{"name": "peak_memory", "value": 1}]} for side in sides}
         for batch, seq_len, has_floor in ((1, 1024, True), (1, 512, False), (2, 1024, False)):
@@ -323,10 +408,28 @@ class CommandLine(BenchTest):
             self.assertEqual(speed["name"], "speed_over_eager")
             self.assertEqual("floor" in speed, has_floor, (batch, seq_len))
 
+    def test_the_comparison_with_fsdp_demands_speed_of_two_steps_alone(self):
+        script = self.comparison()
+        names = ("fsdptrain", "fsdp2", "fsdptrain_one_process", "pytorch_one_process")
+        sides = [types.SimpleNamespace(name=name, seconds=[seconds])
+                 for name, seconds in zip(names, (2.0, 5.0, 1.0, 4.0))]
+        reports = {name: {"figures": [{"name": "peak_memory", "value": 1}]} for name in names}
+        for batch, seq_len, floor in ((1, 1024, 1.35), (1, 128, 2.0), (1, 512, None),
+                                      (2, 1024, None)):
+            arguments = types.SimpleNamespace(batch=batch, seq_len=seq_len)
+            *_, ours, theirs, speed = script.fsdp_figures_of(arguments, sides, reports)
+            self.assertEqual((ours["name"], ours["value"]),
+                             (f"fsdptrain_of_one_process.{batch}x{seq_len}", 0.5))
+            self.assertEqual((theirs["name"], theirs["value"]),
+                             (f"fsdp2_of_one_process.{batch}x{seq_len}", 0.8))
+            self.assertEqual((speed["name"], speed["value"]),
+                             (f"speed_over_fsdp2.{batch}x{seq_len}", 2.5))
+            self.assertEqual(speed.get("floor"), floor)
+
     def test_the_comparison_with_pytorch_refuses_bad_arguments(self):
         script = SOURCE_DIR / "tools" / "bench" / "compare_pytorch"
         for arguments in (["--threads", "0"], ["--seq-len", "1025"], ["--fsdptrain", "/none"],
-                          ["--colour"]):
+                          ["--fsdp", "--threads", "4"], ["--colour"]):
             result = subprocess.run([sys.executable, script, *arguments], capture_output=True,
                                     text=True, timeout=60, check=False)
             self.assertEqual(result.returncode, REFUSED)

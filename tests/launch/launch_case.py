@@ -31,14 +31,14 @@ def shell(script):
 class Job:
     """A launcher that runs, marked in the environment of all that comes of it."""
 
-    def __init__(self, *arguments, env=None, **options):
+    def __init__(self, *arguments, env=None, launcher=(FSDPTRAIN, "launch"), **options):
         self.mark = uuid.uuid4().hex
         self.folder = tempfile.TemporaryDirectory(prefix="fsdptrain-launch-")
         self.begin = time.monotonic()
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         environment = {**os.environ, "TMPDIR": self.folder.name, MARK: self.mark, **(env or {})}
-        self.process = subprocess.Popen([FSDPTRAIN, "launch", *map(str, arguments)],
+        self.process = subprocess.Popen([*map(str, launcher), *map(str, arguments)],
                                         env=environment, text=True, errors="replace", **options)
         self.code, self.out, self.err = None, "", ""
 

@@ -152,7 +152,7 @@ class Start(LaunchTest):
                 os.setuid(61234)
             job = Job("--nproc-per-node", 2, "--", "true", preexec_fn=lower)
             if limit < 5:
-                self.check_ended(job, 1, "the system starts no more ", "raise the limit of processes (ulimit -u)")
+                self.check_ended(job, 1, "raise the limit of processes (ulimit -u)")
             else:
                 self.check_ended(job, 0)
         self.each([(limit,) for limit in range(1, 6)], run, at_once=1)

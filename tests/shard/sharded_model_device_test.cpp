@@ -1,13 +1,12 @@
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "runtime/base/rank_context.h"
-#include "runtime/optim/adamw.h"
-#include "runtime/tensor/transfer.h"
 #include "tests/comm/nccl/fake_ranks.h"
-#include "tests/support/sharded_chain.h"
+#include "tests/support/schedule_table.h"
 
 // Schedules of a sharded model on a GPU that is none, against the same on the CPU: the kernels are
 // the same, so the bits are, unless a wait is missing, and then that is reported.
@@ -15,64 +14,37 @@ namespace fsdptrain::testing {
 namespace {
 
 constexpr int kNumRanks = 2;
-constexpr int kNumBlocks = 3;
-
-struct Schedule {
-  shard::ShardedUnit::Options unit = {};
-  int prefetch = 1;
-  nn::Recompute recompute = nn::Recompute::None;
-  bool sync_each = true;
-  std::vector<std::vector<std::size_t>> lists = {};
-  std::vector<nn::ParameterRule> rules = {};
-};
 
 using Chunks = std::vector<std::vector<double>>;
 
-// What a rank's chunks are after three steps, of two micro-batches each.
-Chunks train(comm::World& world, const Schedule& schedule) {
-  ShardedChain sharded(world, kNumBlocks, schedule.unit,
-                       {.rules = schedule.rules, .prefetch = schedule.prefetch}, schedule.lists);
-  for (const auto& block : sharded.chain.blocks) {
-    block->set_recompute(schedule.recompute);
-  }
-  shard::ShardedModel& model = sharded.model;
-  optim::AdamW optimizer(model.chunks(), {});
+// As train_by().
+Chunks train(comm::World& world, const ShardedSchedule& schedule) {
+  ScheduledRank rank(world, schedule);
   const MemoryCounters& counters = current_context().allocator(world.group().device()).counters();
   std::int64_t raw_allocations = 0;
-  const auto micro_batch = [&](int number) {
-    const Tensor x =
-        random_tensor({4, kChainWidth}, static_cast<std::uint64_t>(world.rank() + 100 * number),
-                      1.0, DType::Float32);
-    const Tensor y = sharded.chain(to_device(x, world.group().device()));
-    autograd::backward(ops::sum(ops::multiply(y, y)));
-    // Neither of the device nor of NCCL; buffers of gradients without sync are not of the pool.
-    CHECK((number == 0 || !schedule.sync_each || counters.raw_allocations == raw_allocations));
-    raw_allocations = counters.raw_allocations;
-  };
   for (int step = 0; step < 3; ++step) {
-    model.zero_grad();
-    model.units().back()->set_requires_gradient_sync(schedule.sync_each);
-    micro_batch(2 * step);
-    model.units().back()->set_requires_gradient_sync(true);
-    micro_batch(2 * step + 1);
-    optimizer.step(model.chunks(), 0.01, model.clip_grad_norm(0.5).scale);
-    model.bump_epoch();
+    rank.step();
+    // Neither of the device nor of NCCL.
+    CHECK((step == 0 || !schedule.keeps_to_plan || counters.raw_allocations == raw_allocations));
+    raw_allocations = counters.raw_allocations;
   }
-  CHECK(model.pool().num_unplanned() == 0);
-  Chunks chunks;
-  for (const nn::FlatChunk& chunk : model.chunks()) {
-    chunks.push_back(chunk.parameters.to_vector());
-  }
+  CHECK((!schedule.keeps_to_plan || rank.sharded().pool().num_unplanned() == 0));
+  return rank.chunks();
+}
+
+// What each rank has.
+std::vector<Chunks> on_cpu(const ShardedSchedule& schedule) {
+  std::vector<Chunks> chunks(kNumRanks);
+  comm::run_ranks({.num_ranks = kNumRanks}, [&](comm::World& world) {
+    chunks[static_cast<std::size_t>(world.rank())] = train(world, schedule);
+  });
   return chunks;
 }
 
-void expect_same_bits(const Schedule& schedule) {
-  std::vector<Chunks> expected(kNumRanks);
-  comm::run_ranks({.num_ranks = kNumRanks}, [&](comm::World& world) {
-    expected[static_cast<std::size_t>(world.rank())] = train(world, schedule);
-  });
+void expect_same_bits(const ShardedSchedule& schedule) {
+  const std::vector<Chunks> expected = on_cpu(schedule);
   in_all_orders([&](std::uint64_t seed) {
-    FakeRanks ranks(kNumRanks, seed);
+    FakeRanks ranks(kNumRanks, seed, {.streams = schedule.streams});
     std::vector<Chunks> chunks(kNumRanks);
     ranks.run([&](comm::World& world) {
       chunks[static_cast<std::size_t>(world.rank())] = train(world, schedule);
@@ -85,22 +57,11 @@ void expect_same_bits(const Schedule& schedule) {
 }  // namespace
 
 TEST_SUITE("shard/sharded_model on a device") {
-  TEST_CASE("a schedule with one unit ahead is that of the CPU, bit for bit, in any order") {
-    expect_same_bits({});
-  }
-
-  TEST_CASE("so is one with two ahead, recomputation and bfloat16, of which all is resharded") {
-    expect_same_bits(
-        {.unit = {.policy = {.param_dtype = DType::BFloat16}, .reshard_after_forward = true},
-         .prefetch = 2,
-         .recompute = nn::Recompute::Full});
-  }
-
-  TEST_CASE("so is one without sync, of lists and frozen parameters, with nothing ahead") {
-    expect_same_bits({.prefetch = 0,
-                      .sync_each = false,
-                      .lists = {{0, 1}, {2}},
-                      .rules = {{.pattern = "blocks.*.bias", .trainable = false}}});
+  TEST_CASE("every schedule is that of the CPU, bit for bit, in any order") {
+    for (const ShardedSchedule& schedule : all_schedules()) {
+      CAPTURE(schedule.name);
+      expect_same_bits(schedule);
+    }
   }
 }
 

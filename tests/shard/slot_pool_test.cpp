@@ -147,13 +147,45 @@ TEST_SUITE("shard/slot_pool") {
       pool.release(kUse);
       pool.release(kUse);
       pool.release(other);
-      pool.end_step();
+      pool.end_step(false);
       pool.acquire(kUse, 10000, DType::Float32);
       CHECK(pool.num_unplanned() == 3);
       pool.release(kUse);
-      pool.end_step();
+      pool.end_step(false);
       CHECK(pool.acquire(kUse, 100, DType::Float32).view().data == planned.view().data);
       pool.release(kUse);
+    });
+  }
+
+  TEST_CASE(
+      "what the plan does not foresee gets a slot of its size that is free, if there is one") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const SlotUse other{8, Phase::Forward, SlotKind::Parameters, 0};
+      const SlotUse larger{9, Phase::Forward, SlotKind::Parameters, 0};
+      const Tensor first = pool.acquire(kUse, 100, DType::Float32);
+      const Tensor second = pool.acquire(other, 100, DType::Float32);
+      const Tensor third = pool.acquire(larger, 300, DType::Float32);
+      for (const SlotUse& use : {kUse, other, larger}) {
+        pool.release(use);
+      }
+      pool.end_step();
+      // More often than planned, by somebody new, and where the slot of the plan is taken.
+      pool.acquire(kUse, 100, DType::Float32);
+      pool.release(kUse);
+      CHECK(pool.acquire(kUse, 100, DType::Float32).view().data == first.view().data);
+      const SlotUse stranger{10, Phase::Forward, SlotKind::Parameters, 0};
+      CHECK(pool.acquire(stranger, 100, DType::Float32).view().data == second.view().data);
+      pool.release(kUse);
+      CHECK(pool.acquire(other, 100, DType::Float32).view().data == first.view().data);
+      CHECK(pool.num_unplanned() == 0);
+      // Never one of another size.
+      CHECK(pool.acquire(kUse, 100, DType::Float32).view().data != third.view().data);
+      CHECK(pool.num_unplanned() == 1);
+      for (const SlotUse& use : {kUse, other, stranger}) {
+        pool.release(use);
+      }
+      pool.end_step();
     });
   }
 
@@ -166,6 +198,7 @@ TEST_SUITE("shard/slot_pool") {
       pool.end_step();
       const auto held = [] { return counters().live_of(MemoryCategory::Communication); };
       const std::int64_t planned = held();
+      pool.acquire(kUse, 100, DType::Float32);
       Addresses addresses;
       for (int i = 0; i < 3; ++i) {
         addresses.push_back(pool.acquire(other, 100, DType::Float32).view().data);
@@ -173,8 +206,38 @@ TEST_SUITE("shard/slot_pool") {
       }
       CHECK(addresses == Addresses(3, addresses.front()));
       CHECK(held() == 2 * planned);
-      pool.end_step();
+      pool.release(kUse);
+      pool.end_step(false);
       CHECK(held() == planned);
+    });
+  }
+
+  TEST_CASE("a typical step that finds too few slots is planned for from then on") {
+    on_one_rank([](World& world) {
+      SlotPool pool(world.group());
+      const auto step = [&](int num_at_once) {
+        for (int i = 0; i < num_at_once; ++i) {
+          pool.acquire(kUse, 100, DType::Float32);
+        }
+        for (int i = 0; i < num_at_once; ++i) {
+          pool.release(kUse);
+        }
+      };
+      step(1);
+      pool.end_step();
+      CHECK(pool.plan()->pool_nbytes() == size_class(400));
+      for (const int num_at_once : {3, 2, 1, 3}) {
+        CAPTURE(num_at_once);
+        step(num_at_once);
+        pool.end_step();
+        CHECK(pool.plan()->pool_nbytes() == 3 * size_class(400));
+        CHECK(counters().live_of(MemoryCategory::Communication) ==
+              static_cast<std::int64_t>(pool.plan()->pool_nbytes()));
+      }
+      CHECK(pool.num_unplanned() == 2);
+      step(4);
+      pool.end_step(false);
+      CHECK(pool.plan()->pool_nbytes() == 3 * size_class(400));
     });
   }
 

@@ -9,12 +9,15 @@
 namespace fsdptrain::testing {
 
 // A chain as a sharded model of one rank: a unit for each block, or for each list of blocks, then
-// the root.
+// the root. Sharded over `shards`, or over all ranks if there are none.
 struct ShardedChain {
   ShardedChain(comm::World& of, int num_blocks, shard::ShardedUnit::Options options = {},
                shard::ShardedModel::Options model_options = {},
-               const std::vector<std::vector<std::size_t>>& lists = {})
-      : world(of), chain(num_blocks), model(chain, of.group(), with_seed(model_options)) {
+               const std::vector<std::vector<std::size_t>>& lists = {},
+               comm::ProcessGroup* shards = nullptr)
+      : world(of),
+        chain(num_blocks),
+        model(chain, shards == nullptr ? of.group() : *shards, with_seed(model_options)) {
     options.gradient_divide_factor = 1;
     for (std::size_t i = 0; lists.empty() && i < chain.blocks.size(); ++i) {
       model.fully_shard(*chain.blocks[i], options);

@@ -6,6 +6,7 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/comm_ranks.h"
 #include "tools/bench/timing.h"
+#include "tools/launch/cores.h"
 #include "tools/progress.h"
 
 namespace fsdptrain::tools {
@@ -143,7 +144,9 @@ class CommBench {
 
  private:
   static std::vector<int> cores_for(int num_ranks) {
-    std::vector<int> cores = usable_cores();
+    std::vector<int> cores = usable_processors();
+    check<IoError>(!cores.empty(),
+                   "bench comm: the system does not say which processors there are");
     cores.resize(std::min(cores.size(), static_cast<std::size_t>(num_ranks)));
     return cores;
   }

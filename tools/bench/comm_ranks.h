@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <sys/types.h>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
+#include "runtime/base/process.h"
 #include "tools/bench/comm_rank.h"
 
 namespace fsdptrain::tools {
@@ -26,7 +27,6 @@ class CommRanks {
             std::int64_t max_nbytes);
   CommRanks(const CommRanks&) = delete;
   CommRanks& operator=(const CommRanks&) = delete;
-  ~CommRanks();
 
   int size() const { return num_ranks_; }
 
@@ -35,24 +35,19 @@ class CommRanks {
   std::vector<CommTimes> run(const CommTask& task);
 
  private:
-  struct Process {
-    // 0 once it was waited for.
-    pid_t id = 0;
-    int socket = -1;
+  struct Rank {
+    Process process;
+    Descriptor socket;
   };
 
   void start_in_shared_memory(const std::vector<int>& cores, std::int64_t max_nbytes);
   void start_on_gloo(std::int64_t max_nbytes);
   void start(const CommRankOptions& options);
-  void stop() noexcept;
   // The socket of that rank ended.
   [[noreturn]] void fail_ended(std::size_t rank);
 
   int num_ranks_;
-  std::vector<Process> processes_;
+  std::vector<Rank> ranks_;
 };
-
-// The processors that this process may run on.
-std::vector<int> usable_cores();
 
 }  // namespace fsdptrain::tools

@@ -1,13 +1,12 @@
-#include <cstring>
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <spawn.h>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
+#include "runtime/base/process.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/timing.h"
 
@@ -18,47 +17,37 @@ namespace {
 constexpr int kRanksOfDemand = 4;
 constexpr double kMostOverhead = 0.3;
 
-// A process of this program on standard streams that lead nowhere.
-pid_t start(const char* path, std::vector<std::string> arguments) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    posix_spawn_file_actions_addopen(&actions, stream, "/dev/null", O_RDWR, 0);
-  }
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) {
-    argv.push_back(argument.data());
-  }
-  argv.push_back(nullptr);
-  pid_t id = 0;
-  const int error = ::posix_spawnp(&id, path, &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  check<IoError>(error == 0, "bench launch: {} does not start: {}", path, std::strerror(error));
-  return id;
+// On standard streams that lead nowhere.
+Process start(const std::string& program, std::vector<std::string> arguments) {
+  const Descriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const int number = nothing.number();
+  return Process(
+      {.program = program,
+       .arguments = std::move(arguments),
+       .descriptors = {{STDIN_FILENO, number}, {STDOUT_FILENO, number}, {STDERR_FILENO, number}}});
 }
 
-void wait_for(pid_t id) {
-  int status = 0;
-  const bool has_ended = ::waitpid(id, &status, 0) == id;
-  check(has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-        "bench launch: a process ended with status {}", status);
+void wait_for(Process& process) {
+  const ProcessEnd end = process.wait();
+  check(end == ProcessEnd{}, "bench launch: a process {}", to_string(end));
 }
 
 double time_launched(int num_ranks) {
   const Stopwatch stopwatch;
-  wait_for(start("/proc/self/exe", {"fsdptrain", "launch", "--nproc-per-node",
-                                    std::to_string(num_ranks), "--", "true"}));
+  Process launcher = start("/proc/self/exe", {"fsdptrain", "launch", "--nproc-per-node",
+                                              std::to_string(num_ranks), "--", "true"});
+  wait_for(launcher);
   return stopwatch.seconds();
 }
 
 double time_bare(int num_ranks) {
   const Stopwatch stopwatch;
-  std::vector<pid_t> ids;
+  std::vector<Process> processes;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    ids.push_back(start("true", {"true"}));
+    processes.push_back(start("true", {"true"}));
   }
-  for (const pid_t id : ids) {
-    wait_for(id);
+  for (Process& process : processes) {
+    wait_for(process);
   }
   return stopwatch.seconds();
 }

@@ -1,7 +1,8 @@
 """GPT-2 124M in plain PyTorch: the other side of compare_pytorch.
 
 Says "ready" when warmed up; then does one training step for each line of the standard input and
-says its seconds; at the end, a JSON object with its peak memory.
+says its seconds; at the end, a JSON object with its peak memory. With --fsdp it is one rank of those
+that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name, and FSDP2 shards the model over them by gloo.
 """
 
 import argparse
@@ -10,7 +11,9 @@ import sys
 import time
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 VOCAB, POSITIONS, LAYERS, HEADS, WIDTH = 50257, 1024, 12, 12, 768
@@ -77,19 +80,31 @@ def main():
     parser.add_argument("--seq-len", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--fsdp", action="store_true")
     arguments = parser.parse_args()
 
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     model = Gpt2()
+    rank = 0
+    if arguments.fsdp:
+        # As `bench step --ranks` does it: the blocks, and the model with what they leave.
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        for block in model.h:
+            fully_shard(block)
+        fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
                                   weight_decay=0.1, fused=True)
+    torch.manual_seed(2 + rank)
     shape = (arguments.batch, arguments.seq_len)
     tokens = torch.randint(VOCAB, shape)
     targets = torch.randint(VOCAB, shape)
     loss_of = torch.compile(model) if arguments.compile else model
 
     def step():
+        if arguments.fsdp:
+            dist.barrier()
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         loss_of(tokens, targets).backward()
@@ -104,6 +119,8 @@ def main():
         print(f"{step():.6f}", flush=True)
     print(json.dumps({"figures": [{"name": "peak_memory", "value": peak_memory_mib(),
                                    "unit": "MiB"}]}), flush=True)
+    if arguments.fsdp:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

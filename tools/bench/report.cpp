@@ -74,10 +74,13 @@ std::string to_json(const Report& report) {
     }
     figures.push_back(std::move(entry));
   }
-  return nlohmann::ordered_json{{"bench", report.bench},     {"commit", report.commit},
+  nlohmann::ordered_json object{{"bench", report.bench},     {"commit", report.commit},
                                 {"machine", report.machine}, {"isa", report.isa},
-                                {"threads", report.threads}, {"figures", figures}}
-      .dump();
+                                {"threads", report.threads}, {"figures", figures}};
+  if (!report.warnings.empty()) {
+    object["warnings"] = report.warnings;
+  }
+  return object.dump();
 }
 
 std::string to_table(const Report& report) {
@@ -91,6 +94,9 @@ std::string to_table(const Report& report) {
     const bool is_share = figure.unit.starts_with("share");
     text += fmt::format("  {:{}}  {:>9} {:10}{}{}\n", figure.name, width, number(figure.value),
                         figure.unit, is_share ? "  " + bar_of(figure.value) : "", bound_of(figure));
+  }
+  for (const std::string& warning : report.warnings) {
+    text += fmt::format("  warning: {}\n", warning);
   }
   return text;
 }

@@ -26,16 +26,19 @@ struct Report {
   std::string isa;
   int threads = 0;
   std::vector<Figure> figures;
+  // Why the figures are not what they could be.
+  std::vector<std::string> warnings = {};
 };
 
 // Filled in but for the figures, by the rank context of this thread.
 Report new_report(std::string bench);
 
-// One object on one line. Error for a figure that is no finite number.
+// One object on one line, with warnings where there are any. Error for a figure that is no finite
+// number.
 std::string to_json(const Report& report);
 
 // One line per figure: name, value and unit, then a bar for units that are a "share" and, where
-// there is a bound, the bound and whether it holds.
+// there is a bound, the bound and whether it holds; warnings at the end.
 std::string to_table(const Report& report);
 
 // Prints one or the other on standard output.

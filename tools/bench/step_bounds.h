@@ -6,6 +6,9 @@
 
 namespace fsdptrain::tools {
 
+// Whether the demands on speed are made for steps of this model, however many tokens they have.
+bool is_model_of_record(const Config& config);
+
 // Operations that a step takes: its products, and attention, which is 2 products forward and 5
 // backward over the pairs of positions that see each other.
 double step_flops(const Config& config);

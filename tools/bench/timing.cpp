@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -27,7 +28,10 @@ std::vector<std::vector<double>> interleave(const std::string& what,
                                             int rounds) {
   std::vector<std::vector<double>> times(contestants.size());
   const auto turns = static_cast<std::uint64_t>(rounds + 1) * contestants.size();
-  Progress progress(what, turns, ProgressUnit::Turns);
+  std::optional<Progress> progress;
+  if (!what.empty()) {
+    progress.emplace(what, turns, ProgressUnit::Turns);
+  }
   std::uint64_t done = 0;
   for (int round = 0; round <= rounds; ++round) {
     for (std::size_t i = 0; i < contestants.size(); ++i) {
@@ -36,7 +40,10 @@ std::vector<std::vector<double>> interleave(const std::string& what,
       if (round > 0) {
         times[i].push_back(seconds);
       }
-      progress.update(++done);
+      ++done;
+      if (progress) {
+        progress->update(done);
+      }
     }
   }
   return times;

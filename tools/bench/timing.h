@@ -23,7 +23,7 @@ struct Contestant {
 
 // The times of each contestant, in their order: `rounds` rounds in which each runs once, after
 // one that does not count. Threads that spin a little behind their work rest before the next
-// one's turn. `what` names the progress on standard error.
+// one's turn. `what` names the progress on standard error; empty: there is none.
 std::vector<std::vector<double>> interleave(const std::string& what,
                                             const std::vector<Contestant>& contestants, int rounds);
 

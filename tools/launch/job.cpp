@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <ctime>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "comm/ranks.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
 #include "runtime/base/quoted.h"
 #include "tools/exit_code.h"
 #include "tools/launch/exec_stage.h"
@@ -31,26 +27,6 @@ constexpr Nanoseconds kBetweenLeftOvers = 20ms;
 // To write where a descriptor says that it takes bytes, and takes none.
 constexpr Nanoseconds kBetweenTries = 20ms;
 
-// Tells jobs of one host apart, and is the name of a folder.
-std::string new_job_id() {
-  return fmt::format("{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), ::getpid());
-}
-
-// One of its own: the job has another name where that of another, of another container for one, is
-// the same.
-std::filesystem::path make_folder(const LaunchOptions& options, std::string& job_id) {
-  if (!options.log_dir) {
-    return {};
-  }
-  // Of a worker, wherever it goes.
-  const std::filesystem::path base = std::filesystem::absolute(*options.log_dir);
-  const std::string name = job_id;
-  for (int i = 2; make_folders(base / job_id).empty(); ++i) {
-    job_id = fmt::format("{}-{}", name, i);
-  }
-  return base / job_id;
-}
-
 Supervisor::Options supervisor_options(const LaunchOptions& options) {
   return {.num_ranks = options.num_ranks,
           .shutdown_timeout = options.shutdown_timeout,
@@ -64,14 +40,13 @@ Job::Job(const LaunchOptions& options, const SignalIntake& signals, Console& con
       signals_(signals),
       next_look_(clock_.now() + kBetweenLooks),
       console_(console),
-      job_id_(new_job_id()),
-      folder_(make_folder(options, job_id_)),
-      ranks_({.launch = options, .job_id = job_id_, .folder = folder_}, console_),
+      folder_(make_job_folder(options.log_dir)),
+      ranks_({.launch = options, .job_id = folder_.job_id, .folder = folder_.path}, console_),
       supervisor_(supervisor_options(options), clock_),
       report_({.ranks = ranks_,
                .supervisor = supervisor_,
                .console = console_,
-               .folder = folder_,
+               .folder = folder_.path,
                .clock = clock_}) {}
 
 int Job::run() {
@@ -301,8 +276,8 @@ void Job::say_losses() {
 
 int Job::conclude() {
   report_.conclude();
-  if (!folder_.empty()) {
-    console_.note(fmt::format("logs are in {}", printable(folder_.native())));
+  if (!folder_.path.empty()) {
+    console_.note(fmt::format("logs are in {}", printable(folder_.path.native())));
   }
   console_.flush();
   say_losses();

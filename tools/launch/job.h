@@ -1,11 +1,11 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "comm/clock.h"
 #include "tools/launch/console.h"
+#include "tools/launch/job_folder.h"
 #include "tools/launch/job_report.h"
 #include "tools/launch/options.h"
 #include "tools/launch/ranks.h"
@@ -57,8 +57,7 @@ class Job {
   const comm::Clock& clock_ = comm::monotonic_clock();
   comm::Nanoseconds next_look_;
   Console& console_;
-  std::string job_id_;
-  std::filesystem::path folder_;
+  JobFolder folder_;
   LaunchedRanks ranks_;
   Supervisor supervisor_;
   JobReport report_;

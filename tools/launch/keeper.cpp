@@ -73,11 +73,9 @@ Keeper::Keeper(std::string variable) : variable_(std::move(variable)) {
 
 void Keeper::start() {
   Pipe pipe = make_pipe();
-  SpawnActions actions;
-  actions.keep(pipe.read.number());
-  id_ = actions.run(
-      {"fsdptrain", std::string(kKeeper), std::to_string(pipe.read.number()), variable_},
-      own_environment());
+  const int orders = pipe.read.number();
+  id_ = start_self({"fsdptrain", std::string(kKeeper), std::to_string(orders), variable_},
+                   own_environment(), {{orders, orders}});
   orders_ = std::move(pipe.write);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
-#include <cerrno>
 #include <csignal>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -70,19 +69,17 @@ std::set<pid_t> descendants_of_this() {
 
 }  // namespace
 
-LaunchedRanks::LaunchedRanks(const Options& options, int master_port, Console& console)
+LaunchedRanks::LaunchedRanks(const std::string& job_id, Console& console)
     : console_(console),
       not_of_job_(descendants_of_this()),
-      keeper_(fmt::format("{}={}", kJobVariable, options.job_id)),
-      processors_(usable_processors()),
-      master_port_(master_port) {}
+      keeper_(fmt::format("{}={}", kJobVariable, job_id)) {}
 
 // Delegates, so that the destructor ends what was started where a later rank cannot be.
 LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
-    : LaunchedRanks(options,
-                    options.launch.master_port > 0 ? options.launch.master_port : free_port(),
-                    console) {
+    : LaunchedRanks(options.job_id, console) {
   const int num_ranks = options.launch.num_ranks;
+  const int master_port = options.launch.master_port > 0 ? options.launch.master_port : free_port();
+  const std::vector<int> processors = usable_processors();
   make_room_for_files(num_ranks, !options.folder.empty());
   const comm::store::Secret token = comm::store::Secret::random();
   const Descriptor segment(comm::Segment::create({num_ranks, comm::arena_bytes(num_ranks)}));
@@ -99,7 +96,18 @@ LaunchedRanks::LaunchedRanks(const Options& options, Console& console)
                                             .world_size = num_ranks,
                                             .reports_ends = false});
   for (int rank = 0; rank < num_ranks; ++rank) {
-    start(options, rank, segment.number(), std::move(pairs[static_cast<std::size_t>(rank)]));
+    ranks_.push_back(start_rank({.launch = options.launch,
+                                 .job_id = options.job_id,
+                                 .folder = options.folder,
+                                 .number = rank,
+                                 .master_port = master_port,
+                                 .processors = processors,
+                                 .segment = segment.number(),
+                                 .store = pairs[static_cast<std::size_t>(rank)].rank.number()},
+                                console_));
+    // The only other owner is the rank.
+    pairs[static_cast<std::size_t>(rank)].rank.close();
+    keeper_.add(ranks_.back()->process.id);
   }
 }
 
@@ -121,72 +129,10 @@ LaunchedRanks::~LaunchedRanks() {
   }
 }
 
-void LaunchedRanks::start(const Options& options, int rank, int segment,
-                          comm::store::SocketPair pair) {
-  const LaunchOptions& launch = options.launch;
-  auto started = std::make_unique<LaunchedRank>(LaunchedRank{
-      .number = rank,
-      .ring = comm::FlightMemory::create({.rank = rank, .world_size = launch.num_ranks})});
-  const bool is_shown = launch.shown_ranks.empty() || launch.shown_ranks.contains(rank);
-  const bool has_cores = launch.binds_cores && launch.num_ranks > 1;
-  const std::vector<int> cores =
-      has_cores ? processors_of_rank(processors_, rank, launch.num_ranks) : std::vector<int>{};
-  const int num_processors = std::max(1, static_cast<int>(processors_.size()));
-  const int num_threads = std::max(1, num_processors / launch.num_ranks);
-
-  const Destinations destinations = destinations_of(launch, rank);
-  const int columns = console_.terminal_columns();
-  const bool shows_progress =
-      rank == 0 && is_shown && columns > 0 && destinations.error != Destination::File;
-  Worker worker{.rank = rank,
-                .num_ranks = launch.num_ranks,
-                .num_threads = num_threads,
-                .job_id = options.job_id,
-                .role = launch.role,
-                .master_addr = launch.master_addr,
-                .master_port = master_port_,
-                .spec = {.segment = segment,
-                         .flight = started->ring.descriptor(),
-                         .store = pair.rank.number(),
-                         .is_bound = !cores.empty(),
-                         .num_processors = num_processors}};
-  if (!options.folder.empty()) {
-    worker.error_file = options.folder / fmt::format("rank-{}.error.json", rank);
-  }
-  if (shows_progress) {
-    worker.terminal_columns = columns;
-  }
-
-  const auto make_stream = [&](StandardStream stream, Destination destination, const char* suffix) {
-    Pipe pipe = make_pipe();
-    const bool has_file = destination != Destination::Console;
-    const RankStream::Options made{
-        .rank = rank,
-        .stream = stream,
-        .is_shown = is_shown && destination != Destination::File,
-        .shows_progress = shows_progress && stream == StandardStream::Error,
-        .file = has_file ? options.folder / fmt::format("rank-{}.{}", rank, suffix) : ""};
-    auto& place = stream == StandardStream::Output ? started->output : started->error;
-    place.emplace(std::move(pipe.read), made, console_, started->last);
-    return std::move(pipe.write);
-  };
-  const Descriptor output = make_stream(StandardStream::Output, destinations.output, "out");
-  const Descriptor error = make_stream(StandardStream::Error, destinations.error, "err");
-  started->process =
-      spawn({.program = launch.program,
-             .environment = worker_environment(own_environment(), worker),
-             .inherited = {worker.spec.segment, worker.spec.flight, worker.spec.store},
-             .output = output.number(),
-             .error = error.number(),
-             .cores = cores});
-  keeper_.add(started->process.id);
-  ranks_.push_back(std::move(started));
-}
-
 std::optional<RankExit> LaunchedRanks::take_end(LaunchedRank& rank) {
-  siginfo_t info{};
-  const auto id = static_cast<id_t>(rank.process.id);
-  if (rank.has_ended || ::waitid(P_PID, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+  const std::optional<ProcessEnd> end =
+      rank.has_ended ? std::nullopt : fsdptrain::take_end(rank.process.id);
+  if (!end) {
     return std::nullopt;
   }
   rank.has_ended = true;
@@ -196,8 +142,8 @@ std::optional<RankExit> LaunchedRanks::take_end(LaunchedRank& rank) {
   const Attendance attendance = store_->attendance()[static_cast<std::size_t>(rank.number)];
   const auto presence = segment_->training().rank(rank.number).presence.load();
   return RankExit{.rank = rank.number,
-                  .value = info.si_status,
-                  .is_signal = info.si_code != CLD_EXITED,
+                  .value = end->value,
+                  .is_signal = end->is_signal,
                   .has_joined = has_joined(rank.number),
                   .is_lost = attendance == Attendance::Lost || attendance == Attendance::Here,
                   .was_inside = presence == comm::RankPresence::Here};
@@ -269,10 +215,10 @@ void LaunchedRanks::reap() {
   };
   while (::waitid(P_ALL, 0, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0 &&
          std::ranges::none_of(ranks_, is_rank)) {
-    ::waitpid(end.si_pid, nullptr, WNOHANG);
+    const std::optional<ProcessEnd> how = fsdptrain::take_end(end.si_pid);
     is_any = true;
-    if (end.si_pid == keeper_.id()) {
-      replace_keeper(end);
+    if (how && end.si_pid == keeper_.id()) {
+      replace_keeper(*how);
     }
     end = {};
   }
@@ -281,9 +227,8 @@ void LaunchedRanks::reap() {
   }
 }
 
-void LaunchedRanks::replace_keeper(const siginfo_t& end) {
-  const RankExit how{.value = end.si_status, .is_signal = end.si_code != CLD_EXITED};
-  const std::string text = fmt::format("the keeper (process {}) {}", end.si_pid, describe(how));
+void LaunchedRanks::replace_keeper(const ProcessEnd& end) {
+  const std::string text = fmt::format("the keeper (process {}) {}", keeper_.id(), to_string(end));
   std::string why = "they are ended again and again";
   if (num_keepers_ < kMostKeepers) {
     try {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,30 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "comm/flight/memory.h"
 #include "comm/shm/segment.h"
 #include "comm/store/server_loop.h"
-#include "comm/store/socket_pairs.h"
 #include "tools/launch/keeper.h"
 #include "tools/launch/options.h"
-#include "tools/launch/rank_output.h"
-#include "tools/launch/spawn.h"
+#include "tools/launch/rank.h"
 #include "tools/launch/supervisor.h"
 
 namespace fsdptrain::tools {
-
-// One rank: its process, what it prints, and the memory of what it does.
-struct LaunchedRank {
-  int number = 0;
-  comm::FlightMemory ring;
-  LastLines last = {};
-  StartedProcess process = {};
-  std::optional<RankStream> output = std::nullopt;
-  std::optional<RankStream> error = std::nullopt;
-  bool has_ended = false;
-  // Its process group may have members.
-  bool has_group = true;
-};
 
 // The processes of a job on this host, and what they have in common: shared memory, a store, their
 // flight rings. Nothing of it has a name in a file system. Whatever still runs at the end is
@@ -75,9 +58,8 @@ class LaunchedRanks {
   bool send_left_overs(int signal) const;
 
  private:
-  LaunchedRanks(const Options& options, int master_port, Console& console);
-  void replace_keeper(const siginfo_t& end);
-  void start(const Options& options, int rank, int segment, comm::store::SocketPair pair);
+  LaunchedRanks(const std::string& job_id, Console& console);
+  void replace_keeper(const ProcessEnd& end);
   // Whether the group of a rank that has ended has members. Members that have ended hold its number
   // until they are waited for, which happens here, just before it asks: later the number may be
   // that of others, and a group that is gone is never asked for again.
@@ -91,8 +73,6 @@ class LaunchedRanks {
   std::unique_ptr<comm::Segment> segment_;
   std::vector<std::unique_ptr<LaunchedRank>> ranks_;
   std::optional<comm::store::ServerThread> store_;
-  std::vector<int> processors_;
-  int master_port_;
 };
 
 }  // namespace fsdptrain::tools

@@ -1,34 +1,18 @@
 #pragma once
 
-#include <spawn.h>
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
 #include "runtime/base/descriptor.h"
-#include "tools/launch/worker_environment.h"
+#include "runtime/base/process.h"
 
 namespace fsdptrain::tools {
 
-// What posix_spawn() does on its way into this program, started again: in a new process group, with
-// nothing on standard input. Descriptors that are closed on exec stay so unless they are put.
-class SpawnActions {
- public:
-  SpawnActions();
-  SpawnActions(const SpawnActions&) = delete;
-  SpawnActions& operator=(const SpawnActions&) = delete;
-  ~SpawnActions();
-
-  void put(int descriptor, int number);
-  // Under its own number.
-  void keep(int descriptor) { put(descriptor, descriptor); }
-  // `arguments` begin with the program's name. IoError where the system has no more processes.
-  pid_t run(std::vector<std::string> arguments, const Environment& environment) const;
-
- private:
-  posix_spawn_file_actions_t files_{};
-  posix_spawnattr_t attributes_{};
-};
+// This program, started again as one of its hidden commands: in a group of its own, with nothing on
+// standard input. `descriptors` as in ProcessOptions. The caller waits for it; IoError.
+pid_t start_self(std::vector<std::string> arguments, const Environment& environment,
+                 std::map<int, int> descriptors);
 
 struct SpawnRequest {
   // A path, or a name that is looked up in PATH, then the arguments.
@@ -54,12 +38,5 @@ struct StartedProcess {
 // Starts the program through the exec stage. With the thread that calls, it ends. IoError where the
 // system has no more processes or descriptors.
 StartedProcess spawn(const SpawnRequest& request);
-
-// Both ends are closed in programs that this process starts. IoError.
-struct Pipe {
-  Descriptor read;
-  Descriptor write;
-};
-Pipe make_pipe();
 
 }  // namespace fsdptrain::tools

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
-#include <fmt/format.h>
 
+#include "runtime/base/process.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {
@@ -26,12 +25,7 @@ bool is_answer_to(const RankExit& end, int signal) {
 }  // namespace
 
 std::string describe(const RankExit& end) {
-  if (!end.is_signal) {
-    return fmt::format("ended with exit code {}", end.value);
-  }
-  const char* const name = ::sigabbrev_np(end.value);
-  return fmt::format("was ended by signal {}{}", end.value,
-                     name != nullptr ? fmt::format(" (SIG{})", name) : "");
+  return to_string(ProcessEnd{end.value, end.is_signal});
 }
 
 Supervisor::Supervisor(const Options& options, const comm::Clock& clock)

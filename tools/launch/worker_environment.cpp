@@ -1,21 +1,6 @@
 #include "tools/launch/worker_environment.h"
 
-#include <string_view>
-#include <unistd.h>
-
 namespace fsdptrain::tools {
-
-Environment own_environment() {
-  Environment environment;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals != std::string_view::npos) {
-      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return environment;
-}
 
 Environment worker_environment(const Environment& base, const Worker& worker) {
   Environment environment = base;

@@ -1,23 +1,18 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "comm/init/worker_spec.h"
+#include "runtime/base/process.h"
 
 // What a worker finds in its environment: torchrun's variables, and where it finds what the
 // launcher made for it.
 namespace fsdptrain::tools {
 
-using Environment = std::map<std::string, std::string>;
-
 // The job's name; what comes of its workers can be told by it.
 inline constexpr const char* kJobVariable = "TORCHELASTIC_RUN_ID";
-
-// The environment of this process.
-Environment own_environment();
 
 struct Worker {
   int rank = 0;

@@ -71,7 +71,21 @@ int train_threads(const Config& config, const TrainOptions& options, const StopS
   return signal;
 }
 
-// This process is one rank of a job; the same.
+// Notes how the run ended; the exit code.
+int end_run(Account& account, int signal) {
+  const int exit_code = static_cast<int>(ExitCode::Done) +
+                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+  // On all ranks but 0 there is nothing to note.
+  if (account.record) {
+    account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
+                         .exit_code = exit_code,
+                         .steps = account.steps_done,
+                         .seconds = account.stopwatch.seconds()});
+  }
+  return exit_code;
+}
+
+// This process is one rank of a job; the exit code.
 int train_process(const Config& config, const TrainOptions& options,
                   const comm::Membership& membership, const StopSignals& signals,
                   Account& account) {
@@ -82,14 +96,16 @@ int train_process(const Config& config, const TrainOptions& options,
     job_options.world.device.index += membership.local_rank;
   }
   return comm::run_rank(job_options, [&](comm::Job& job) {
-    return Trainer({.config = config,
-                    .existing = options.existing,
-                    .signals = signals,
-                    .account = membership.rank == 0 ? &account : nullptr,
-                    .debug_break = job.debug_break(),
-                    .is_bound = comm::is_bound(membership)},
-                   job.world())
-        .run();
+    const int signal = Trainer({.config = config,
+                                .existing = options.existing,
+                                .signals = signals,
+                                .account = membership.rank == 0 ? &account : nullptr,
+                                .debug_break = job.debug_break(),
+                                .is_bound = comm::is_bound(membership)},
+                               job.world())
+                           .run();
+    // All is written: when one rank has ended, its launcher may kill the others.
+    return end_run(account, signal);
   });
 }
 
@@ -104,20 +120,6 @@ void prepare_device(const RunConfig& run) {
     error.add_context(fmt::format("run.device = {}", toml_text(run.device)));
     throw;
   }
-}
-
-// Notes how the run ended; the exit code.
-int end_run(Account& account, int signal) {
-  const int exit_code = static_cast<int>(ExitCode::Done) +
-                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
-  // On all ranks but 0 there is nothing to note.
-  if (account.record) {
-    account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
-                         .exit_code = exit_code,
-                         .steps = account.steps_done,
-                         .seconds = account.stopwatch.seconds()});
-  }
-  return exit_code;
 }
 
 void note_failure(Account& account, const std::exception& error) {
@@ -155,9 +157,8 @@ int train(const Config& config, const TrainOptions& options) {
   const StopSignals signals;
   Account account;
   try {
-    return end_run(account, has_threads
-                                ? train_threads(config, options, signals, account)
-                                : train_process(config, options, membership, signals, account));
+    return has_threads ? end_run(account, train_threads(config, options, signals, account))
+                       : train_process(config, options, membership, signals, account);
   } catch (const PathError& error) {
     if (!account.folder) {
       throw;

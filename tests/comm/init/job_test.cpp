@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <map>
@@ -23,19 +24,20 @@
 namespace fsdptrain::comm {
 namespace {
 
-using testing::JobProcess;
-using Values = std::map<std::string, std::string>;
+using testing::ChildProcess;
+using testing::job_process;
+using Values = Environment;
 
 // Ranks that another launcher than ours has started on this host.
-std::vector<JobProcess> start_foreign(const testing::TemporaryFolder& folder, int size,
-                                      const std::string& scenario, const Values& more = {}) {
-  std::vector<JobProcess> ranks;
+std::vector<ChildProcess> start_foreign(const testing::TemporaryFolder& folder, int size,
+                                        const std::string& scenario, const Values& more = {}) {
+  std::vector<ChildProcess> ranks;
   for (int rank = 0; rank < size; ++rank) {
     Values values{{"RANK", std::to_string(rank)},
                   {"WORLD_SIZE", std::to_string(size)},
                   {"XDG_RUNTIME_DIR", folder.path().native()}};
     values.insert(more.begin(), more.end());
-    ranks.emplace_back(values, std::vector<std::string>{scenario});
+    ranks.push_back(job_process(values, {scenario}));
   }
   return ranks;
 }
@@ -44,11 +46,19 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+int count(const std::string& text, const std::string& part) {
+  int number = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++number;
+  }
+  return number;
+}
+
 }  // namespace
 
 TEST_SUITE("comm/job") {
   TEST_CASE("without a launcher a process is the one rank of its job") {
-    JobProcess alone({}, {"sum"});
+    ChildProcess alone = job_process({}, {"sum"});
     const auto end = alone.wait();
     CHECK(end.code == 0);
     CHECK_MESSAGE(end.output == "rank 0 of 1 sum 1 threads 1\n", end.output);
@@ -78,7 +88,7 @@ TEST_SUITE("comm/job") {
     auto first = start_foreign(folder, 2, "sum", {{"MASTER_PORT", "1001"}});
     auto second = start_foreign(folder, 2, "sum", {{"MASTER_PORT", "1002"}});
     for (auto* job : {&first, &second}) {
-      for (JobProcess& rank : *job) {
+      for (ChildProcess& rank : *job) {
         CHECK(rank.wait().code == 0);
       }
     }
@@ -87,18 +97,18 @@ TEST_SUITE("comm/job") {
   TEST_CASE("what a killed job has left in its folder is taken over") {
     const testing::TemporaryFolder folder;
     {
-      JobProcess dead(
+      ChildProcess dead = job_process(
           {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}},
           {"sum"});
       // Its token is the last that it makes before it waits.
       const auto token = folder / fmt::format("fsdptrain-{}-none-29500/token", ::geteuid());
       REQUIRE(dead.wait_until([&] { return std::filesystem::exists(token); }));
-      dead.kill(SIGKILL);
+      dead.send(SIGKILL);
       CHECK(dead.wait().code == 128 + SIGKILL);
       CHECK(folder.num_files() == 1);
     }
     auto ranks = start_foreign(folder, 2, "sum");
-    for (JobProcess& rank : ranks) {
+    for (ChildProcess& rank : ranks) {
       const auto end = rank.wait();
       CHECK_MESSAGE(end.code == 0, end.output);
     }
@@ -110,7 +120,7 @@ TEST_SUITE("comm/job") {
     const auto path = folder / fmt::format("fsdptrain-{}-none-29500", ::geteuid());
     REQUIRE(::mkdir(path.c_str(), 0755) == 0);
     REQUIRE(::chmod(path.c_str(), 0755) == 0);
-    JobProcess open(
+    ChildProcess open = job_process(
         {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}}, {"sum"});
     auto end = open.wait();
     CHECK(end.code == 3);
@@ -119,20 +129,20 @@ TEST_SUITE("comm/job") {
     // Long before rank 0 can have come.
     const Values other{
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}};
-    end = JobProcess(other, {"sum", "600"}).wait();
+    end = job_process(other, {"sum", "600"}).wait();
     CHECK_MESSAGE(has(end.output, "must be a folder of this user that no other may enter"),
                   end.output);
     REQUIRE(::rmdir(path.c_str()) == 0);
     std::filesystem::create_directory_symlink(folder.path(), path);
-    end = JobProcess(other, {"sum", "600"}).wait();
+    end = job_process(other, {"sum", "600"}).wait();
     CHECK_MESSAGE(has(end.output, "must be a folder of this user that no other may enter"),
                   end.output);
     REQUIRE(::unlink(path.c_str()) == 0);
 
-    JobProcess live(
+    ChildProcess live = job_process(
         {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}}, {"sum"});
     REQUIRE(live.wait_until([&] { return std::filesystem::exists(path / "token"); }));
-    JobProcess second(
+    ChildProcess second = job_process(
         {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"XDG_RUNTIME_DIR", folder.path().native()}}, {"sum"});
     end = second.wait();
     CHECK(end.code == 3);
@@ -166,7 +176,7 @@ TEST_SUITE("comm/job") {
     const testing::TemporaryFolder folder;
     const Values values{
         {"RANK", "0"}, {"WORLD_SIZE", "3"}, {"XDG_RUNTIME_DIR", folder.path().native()}};
-    JobProcess alone(values, {"sum", "1"});
+    ChildProcess alone = job_process(values, {"sum", "1"});
     auto end = alone.wait();
     CHECK(end.code == 3);
     CHECK_MESSAGE(has(end.output,
@@ -176,7 +186,7 @@ TEST_SUITE("comm/job") {
     CHECK(folder.num_files() == 0);
     Values other = values;
     other.at("RANK") = std::string("2");
-    JobProcess late(other, {"sum", "1"});
+    ChildProcess late = job_process(other, {"sum", "1"});
     end = late.wait();
     CHECK(end.code == 3);
     CHECK_MESSAGE(has(end.output, "rank 2 of 3, by torchrun (RANK, WORLD_SIZE): "), end.output);
@@ -185,7 +195,7 @@ TEST_SUITE("comm/job") {
 
   TEST_CASE("several hosts are refused by name") {
     const auto refused = [](const Values& values) {
-      JobProcess rank(values, {"sum"});
+      ChildProcess rank = job_process(values, {"sum"});
       const auto end = rank.wait();
       CHECK(end.code == 3);
       return end.output;
@@ -196,6 +206,31 @@ TEST_SUITE("comm/job") {
                       "2 of 4 ranks are on this host, by torchrun (RANK, WORLD_SIZE, LOCAL_RANK, "
                       "LOCAL_WORLD_SIZE): several hosts come later"),
                   text);
+  }
+
+  TEST_CASE("no rank leaves before rank 0 has done its work") {
+    const testing::TemporaryFolder folder;
+    auto ranks = start_foreign(folder, 3, "last");
+    for (const std::size_t rank : {1, 2}) {
+      REQUIRE(ranks[rank].wait_for_output("done "));
+    }
+    // Longer than a goodbye takes: one that has left answers no more.
+    for (int i = 1; i <= 20; ++i) {
+      ranks[1].send(SIGUSR2);
+      REQUIRE(ranks[1].wait_until([&] { return count(ranks[1].errors(), "rank 1 (") == i; }));
+    }
+    // It has nothing to read.
+    ranks[0].close_input();
+    std::vector<std::int64_t> done;
+    std::vector<std::int64_t> left;
+    for (ChildProcess& rank : ranks) {
+      const auto end = rank.wait();
+      CAPTURE(end.output);
+      REQUIRE(end.code == 0);
+      done.push_back(std::stoll(end.output.substr(end.output.find("done ") + 5)));
+      left.push_back(std::stoll(end.output.substr(end.output.find("left ") + 5)));
+    }
+    CHECK(std::ranges::min(left) > done[0]);
   }
 
   TEST_CASE("a rank that throws, dies or leaves ends the others by name") {
@@ -222,18 +257,18 @@ TEST_SUITE("comm/job") {
     REQUIRE(ranks[0].wait_for_output("sum 3"));
     // Each is answered; the first may come before it waits.
     REQUIRE(ranks[0].wait_until([&] {
-      ranks[0].kill(SIGUSR2);
+      ranks[0].send(SIGUSR2);
       return has(ranks[0].errors(),
                  "waits in barrier seq 2 of group 'world' for h.0.mlp.weight (tag "
                  "root 0 group 7 invocation 0) since");
     }));
     CHECK(ranks[0].wait_for_errors("for 600 s at most"));
     // The rank that the others wait for says so, too.
-    ranks[1].kill(SIGUSR2);
+    ranks[1].send(SIGUSR2);
     CHECK(ranks[1].wait_for_errors("waits for nobody\n"));
     CHECK(ranks[1].wait_for_errors("all_reduce seq 1 of group 'world'"));
     ranks[1].close_input();
-    for (JobProcess& rank : ranks) {
+    for (ChildProcess& rank : ranks) {
       CHECK(rank.wait().code == 0);
     }
   }
@@ -245,15 +280,15 @@ TEST_SUITE("comm/job") {
     CHECK(ranks[1].wait_for_errors("to go on without one: kill -CONT"));
     REQUIRE(ranks[0].wait_for_output("sum 3"));
     REQUIRE(ranks[0].wait_until([&] {
-      ranks[0].kill(SIGUSR2);
+      ranks[0].send(SIGUSR2);
       return has(ranks[0].errors(), "without a deadline");
     }));
-    ranks[1].kill(SIGCONT);
-    for (JobProcess& rank : ranks) {
+    ranks[1].send(SIGCONT);
+    for (ChildProcess& rank : ranks) {
       const auto end = rank.wait();
       CHECK_MESSAGE(end.code == 0, end.output);
     }
-    JobProcess bad({{"FSDPTRAIN_BREAK_RANK", "1"}}, {"sum"});
+    ChildProcess bad = job_process({{"FSDPTRAIN_BREAK_RANK", "1"}}, {"sum"});
     const auto end = bad.wait();
     CHECK(end.code == 3);
     CHECK_MESSAGE(has(end.output, "FSDPTRAIN_BREAK_RANK: the rank must be one of 0 to 0, got 1"),
@@ -288,15 +323,15 @@ TEST_SUITE("comm/job") {
     for (const int missing : {40, 41, 42}) {
       auto some = inherited(2);
       some.erase(missing);
-      JobProcess rank(values(2), {"sum"}, some);
+      ChildProcess rank = job_process(values(2), {"sum"}, some);
       const auto end = rank.wait();
       CHECK(end.code == 3);
       CHECK_MESSAGE(has(end.output, fmt::format("FSDPTRAIN_WORKER: descriptor {}, the ", missing)),
                     end.output);
     }
-    JobProcess first(values(0), {"sum"}, inherited(0));
-    JobProcess second(values(1), {"sum"}, inherited(1));
-    for (JobProcess* rank : {&first, &second}) {
+    ChildProcess first = job_process(values(0), {"sum"}, inherited(0));
+    ChildProcess second = job_process(values(1), {"sum"}, inherited(1));
+    for (ChildProcess* rank : {&first, &second}) {
       const auto end = rank->wait();
       CHECK_MESSAGE(end.code == 0, end.output);
       CHECK(has(end.output, "sum 3"));

@@ -87,6 +87,28 @@ TEST_SUITE("comm/meta") {
     CHECK(ranks.traffic().by_use.empty());
   }
 
+  TEST_CASE("on the CPU memory begins as zeros and operations leave it as it is") {
+    RankContext context({.threads = 1});
+    const ContextGuard guard(context);
+    // What a rank has written before comes back as zeros, too.
+    for (int round = 0; round < 2; ++round) {
+      PhantomRanks ranks(1, 2, Device::cpu());
+      CHECK(ranks.group().device() == Device::cpu());
+      Tensor whole = ranks.group().allocate({4}, DType::Float32);
+      whole.set_item(2, 3);
+      whole.set_item(3, 4);
+      const Tensor own = part_of(whole, 2, 2);
+      ranks.group().issue(all_gather(whole, own)).wait();
+      CHECK(whole.to_vector() == std::vector<double>{0, 0, 3, 4});
+      ranks.group().issue(reduce_scatter(own, whole)).wait();
+      ranks.group().issue(all_reduce(whole)).wait();
+      CHECK(whole.to_vector() == std::vector<double>{0, 0, 3, 4});
+      CHECK(ranks.traffic().of(Op::AllGather) == Traffic{1, 8, 8});
+      whole.set_item(0, 7);
+    }
+    CHECK_THROWS_AS(PhantomRanks(0, 2, Device::cuda(0)), DeviceError);
+  }
+
   TEST_CASE("operations are checked as those of ranks that exist") {
     RankContext context({.threads = 1});
     const ContextGuard guard(context);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "comm/run_ranks.h"
 #include "comm/threads/thread_boards.h"
 #include "comm/world.h"
+#include "runtime/base/parse_number.h"
 #include "runtime/tensor/transfer.h"
 #include "tests/fakecuda/expect.h"
 #include "tests/fakecuda/fakecuda.h"
@@ -27,9 +29,11 @@ inline constexpr std::uint64_t kNumOrders = 8;
 class FakeRanks {
  public:
   explicit FakeRanks(int num_ranks, std::uint64_t seed, comm::World::Options options = {},
-                     fakecuda::Faults faults = {})
-      : session_(fakecuda::checked(
-            {.seed = seed, .num_devices = num_ranks, .faults = std::move(faults)})),
+                     fakecuda::Faults faults = {}, bool learns_by_looking = true)
+      : session_(fakecuda::checked({.seed = seed,
+                                    .num_devices = num_ranks,
+                                    .faults = std::move(faults),
+                                    .learns_by_looking = learns_by_looking})),
         boards_(num_ranks),
         links_(static_cast<std::size_t>(num_ranks)) {
     // Between two tests there is one thread.
@@ -94,8 +98,14 @@ bool is_a(const std::exception_ptr& error) {
   }
 }
 
+// More than these by FAKECUDA_ORDERS in the environment, for a campaign.
+inline std::uint64_t num_orders() {
+  const char* const wanted = std::getenv("FAKECUDA_ORDERS");
+  return wanted == nullptr ? kNumOrders : parse_number<std::uint64_t>(wanted).value_or(kNumOrders);
+}
+
 inline void in_all_orders(const std::function<void(std::uint64_t seed)>& body) {
-  for (std::uint64_t seed = 0; seed < kNumOrders; ++seed) {
+  for (std::uint64_t seed = 0; seed < num_orders(); ++seed) {
     CAPTURE(seed);
     body(seed);
   }

@@ -53,6 +53,14 @@ TEST_CASE("a table has a line for each figure, a bar for shares and a verdict fo
         "  bad           7 blocks      at most 0: NO\n");
 }
 
+TEST_CASE("warnings stand at the end, in a report that has any") {
+  Report report = sample();
+  report.figures.clear();
+  report.warnings = {"it is too small", "and slow"};
+  CHECK(to_json(report).ends_with(R"("figures":[],"warnings":["it is too small","and slow"]})"));
+  CHECK(to_table(report).ends_with("\n  warning: it is too small\n  warning: and slow\n"));
+}
+
 TEST_CASE("bounds include their ends and exclude what is no number") {
   CHECK(within_bounds({"x", 1, "", 1.0, 1.0}));
   CHECK_FALSE(within_bounds({"x", 0.9, "", 1.0}));

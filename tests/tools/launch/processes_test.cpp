@@ -5,7 +5,6 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -15,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/process.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -23,15 +23,6 @@ bool holds(const std::vector<RunningProcess>& processes, const RunningProcess& w
   return std::any_of(processes.begin(), processes.end(), [&](const RunningProcess& process) {
     return process.id == wanted.id && process.parent == wanted.parent;
   });
-}
-
-// Whether `program` could be run.
-bool run_to_its_end(const char* program) {
-  const std::string name = program;
-  char* arguments[] = {const_cast<char*>(name.c_str()), nullptr};
-  pid_t child = 0;
-  return posix_spawnp(&child, program, nullptr, nullptr, arguments, environ) == 0 &&
-         waitpid(child, nullptr, 0) == child;
 }
 
 TEST_CASE("this process is among those that run, with its parent") {
@@ -43,7 +34,8 @@ TEST_CASE("processes that end while they are looked at are left out") {
   bool all_ran = true;
   std::jthread others([&] {
     for (int i = 0; i < 1000; ++i) {
-      all_ran = run_to_its_end("true") && all_ran;
+      all_ran =
+          Process({.program = "true", .arguments = {"true"}}).wait() == ProcessEnd{} && all_ran;
     }
     done = true;
   });

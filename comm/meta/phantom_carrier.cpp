@@ -1,5 +1,6 @@
-#include "comm/meta/meta_carrier.h"
+#include "comm/meta/phantom_carrier.h"
 
+#include <cstring>
 #include <fmt/format.h>
 #include <memory>
 #include <utility>
@@ -9,9 +10,9 @@
 namespace fsdptrain::comm {
 
 // What was issued together, done from the start.
-class MetaCarrier::Done final : public Pending {
+class PhantomCarrier::Done final : public Pending {
  public:
-  Done(MetaCarrier& carrier, const Frame& first) : carrier_(carrier), first_(first) {}
+  Done(PhantomCarrier& carrier, const Frame& first) : carrier_(carrier), first_(first) {}
 
   void wait() override { carrier_.check_usable(); }
   void drop() noexcept override {
@@ -21,11 +22,11 @@ class MetaCarrier::Done final : public Pending {
   }
 
  private:
-  MetaCarrier& carrier_;
+  PhantomCarrier& carrier_;
   Frame first_;
 };
 
-void MetaCarrier::check_usable() {
+void PhantomCarrier::check_usable() {
   check<MisuseError>(!dropped_,
                      "rank {}: the Work of {} was dropped without a wait; the other ranks would "
                      "wait for it forever",
@@ -34,19 +35,24 @@ void MetaCarrier::check_usable() {
   check<PeerError>(!aborted_, "rank {} failed: {}", rank_, aborted_.value_or(""));
 }
 
-Work MetaCarrier::issue(std::vector<Call> calls, Nanoseconds /*timeout*/) {
+Work PhantomCarrier::issue(std::vector<Call> calls, Nanoseconds /*timeout*/) {
   for (const Call& call : calls) {
     traffic_.add(call);
   }
   return Work(std::make_shared<Done>(*this, calls.front().frame));
 }
 
-std::shared_ptr<Storage> MetaCarrier::allocate(std::uint64_t /*group_hash*/, std::size_t nbytes,
-                                               bool /*is_symmetric*/) {
-  return Storage::allocate(Device::meta(), nbytes, MemoryCategory::Communication);
+std::shared_ptr<Storage> PhantomCarrier::allocate(std::uint64_t /*group_hash*/, std::size_t nbytes,
+                                                  bool /*is_symmetric*/) {
+  auto storage = Storage::allocate(device_, nbytes, MemoryCategory::Communication);
+  if (device_ == Device::cpu() && nbytes > 0) {
+    // What others would fill stays as it is: numbers, and no slow ones.
+    std::memset(storage->data(), 0, nbytes);
+  }
+  return storage;
 }
 
-void MetaCarrier::abort(std::string_view reason) const noexcept {
+void PhantomCarrier::abort(std::string_view reason) const noexcept {
   const std::lock_guard lock(mutex_);
   if (!aborted_) {
     aborted_ = reason;

@@ -1,4 +1,4 @@
-#include "comm/meta/meta_ranks.h"
+#include "comm/meta/phantom_ranks.h"
 
 #include <numeric>
 #include <utility>
@@ -19,20 +19,23 @@ int checked_rank(int rank, int size) {
 
 }  // namespace
 
-MetaRanks::MetaRanks(int rank, int size) : carrier_(checked_rank(rank, size)) {
+PhantomRanks::PhantomRanks(int rank, int size, Device device)
+    : carrier_(checked_rank(rank, size), device) {
+  check<DeviceError>(device.type != DeviceType::Cuda,
+                     "ranks without partners are on the CPU or on meta, got {}", device);
   std::vector<int> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   group_ = std::make_unique<ProcessGroup>(carrier_, Members{std::move(all), rank},
                                           ProcessGroup::Options{.name = "world"});
 }
 
-std::unique_ptr<ProcessGroup> MetaRanks::new_group(std::vector<int> ranks, std::string name) {
+std::unique_ptr<ProcessGroup> PhantomRanks::new_group(std::vector<int> ranks, std::string name) {
   const int index = index_in_group(name, ranks, rank(), size());
   return std::make_unique<ProcessGroup>(carrier_, Members{std::move(ranks), index},
                                         ProcessGroup::Options{.name = std::move(name)});
 }
 
-DeviceMesh::Options mesh_options(MetaRanks& ranks) {
+DeviceMesh::Options mesh_options(PhantomRanks& ranks) {
   return {.rank = ranks.rank(),
           .world_size = ranks.size(),
           .make_group =

@@ -11,18 +11,18 @@
 
 namespace fsdptrain::comm {
 
-// Carries out the operations of a rank whose partners do not exist, on tensors without bytes: it
-// counts them, and there is nothing to wait for. Memory is counted by the meta allocator as ranks
-// with partners count theirs.
-class MetaCarrier final : public Carrier {
+// Carries out the operations of a rank whose partners do not exist: it counts them, moves nothing,
+// and there is nothing to wait for. Memory is counted as ranks with partners count theirs; what has
+// bytes begins as zeros.
+class PhantomCarrier final : public Carrier {
  public:
-  explicit MetaCarrier(int rank) : rank_(rank) {}
+  PhantomCarrier(int rank, Device device) : rank_(rank), device_(device) {}
 
   const TrafficCounters& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
   int rank() const override { return rank_; }
-  Device device() const override { return Device::meta(); }
+  Device device() const override { return device_; }
   void check_usable() override;
   Work issue(std::vector<Call> calls, Nanoseconds timeout) override;
   void meet(std::vector<Call> /*calls*/, Nanoseconds /*timeout*/) override {}
@@ -35,6 +35,7 @@ class MetaCarrier final : public Carrier {
   class Done;
 
   int rank_;
+  Device device_;
   TrafficCounters traffic_;
   // Of a Work that was dropped without a wait; an error of every later call.
   std::optional<std::string> dropped_;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/process_group.h"
+#include "models/common/decoder.h"
+#include "runtime/data/loader.h"
+#include "runtime/optim/optimizer.h"
+#include "shard/sharded_model.h"
+#include "tools/config.h"
+#include "tools/train/train_step.h"
+
+namespace fsdptrain::tools {
+
+// A configured model in training on one rank of a process group, meta and phantoms included: steps
+// of one micro-batch of each rank, by the optimizer at its peak learning rate. Reads the sections
+// model, optimizer and shard, run.seed and, of train, compute_dtype, recompute and grad_clip.
+class ShardedStep {
+ public:
+  // The group outlives it.
+  ShardedStep(const Config& config, comm::ProcessGroup& ranks);
+
+  // The seconds of one step: forward, backward and update. Collective; all ranks bring as many
+  // targets.
+  double run(const data::Batch& batch);
+  // Of the last step, over all ranks; 0 on meta. Error where it is no finite number.
+  double loss() const { return loss_; }
+
+  std::int64_t num_parameters() const { return sharded_->num_parameters(); }
+  // In the group of the loss' tag.
+  std::uint32_t loss_group() const { return loss_group_; }
+
+ private:
+  comm::ProcessGroup& ranks_;
+  std::unique_ptr<models::Decoder> model_;
+  std::unique_ptr<shard::ShardedModel> sharded_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  TrainStep step_;
+  double lr_;
+  // Behind those of the model.
+  std::uint32_t loss_group_;
+  std::uint64_t steps_ = 0;
+  double loss_ = 0;
+};
+
+}  // namespace fsdptrain::tools
