@@ -29,6 +29,7 @@ Command add_generate_command(CLI::App& app);
 // The words of the command line that the parser does not get; they outlive the command.
 Command add_launch_command(CLI::App& app, const LaunchWords& words);
 Command add_model_command(CLI::App& app);
+Command add_plan_command(CLI::App& app);
 Command add_train_command(CLI::App& app);
 Command add_version_command(CLI::App& app);
 

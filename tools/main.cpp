@@ -28,6 +28,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   fsdptrain data prepare --text books/ --output books.bin
   fsdptrain model --config configs/llama-10m-bytes.toml
+  fsdptrain plan --config configs/llama3-70b.toml --world 256 --memory 80GiB
   fsdptrain train --config configs/llama-10m-bytes.toml --set data.tokens=books.bin
   fsdptrain eval --run runs/llama-10m-bytes
   fsdptrain generate --run runs/llama-10m-bytes --prompt "In the beginning"
@@ -119,11 +120,17 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   LaunchWords launch_words;
   const std::vector<Command> commands{
-      add_data_command(app),   add_model_command(app),
-      add_train_command(app),  add_launch_command(app, launch_words),
-      add_eval_command(app),   add_generate_command(app),
-      add_config_command(app), add_flight_command(app),
-      add_bench_command(app),  add_version_command(app),
+      add_data_command(app),
+      add_model_command(app),
+      add_plan_command(app),
+      add_train_command(app),
+      add_launch_command(app, launch_words),
+      add_eval_command(app),
+      add_generate_command(app),
+      add_config_command(app),
+      add_flight_command(app),
+      add_bench_command(app),
+      add_version_command(app),
   };
   try {
     std::vector<std::string> words = take_launch_words(app, {argv + 1, argv + argc}, launch_words);

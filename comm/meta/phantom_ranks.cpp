@@ -43,9 +43,8 @@ DeviceMesh::Options mesh_options(PhantomRanks& ranks) {
                 return ranks.new_group({members.begin(), members.end()}, std::move(name));
               },
           .exchange =
-              [&ranks](std::string own) {
-                return std::vector<std::string>(static_cast<std::size_t>(ranks.size()),
-                                                std::move(own));
+              [&ranks](const std::string& own) {
+                return std::vector<std::string>(static_cast<std::size_t>(ranks.size()), own);
               }};
 }
 

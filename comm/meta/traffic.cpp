@@ -1,5 +1,7 @@
 #include "comm/meta/traffic.h"
 
+#include <tuple>
+
 #include "comm/collective/transfer_plan.h"
 
 namespace fsdptrain::comm {
@@ -20,6 +22,12 @@ Traffic traffic_of(const Call& call) {
   if (!tensor.defined()) {
     return traffic;
   }
+  // There may be one for each of very many ranks.
+  if (operation.op == Op::Send || operation.op == Op::Recv) {
+    const std::int64_t nbytes = tensor.numel() * static_cast<std::int64_t>(size_of(tensor.dtype()));
+    (operation.op == Op::Send ? traffic.bytes_sent : traffic.bytes_received) = nbytes;
+    return traffic;
+  }
   for (const Phase& phase : plan_transfer(operation, call.members->member())) {
     traffic.bytes_sent += nbytes_of(phase.exports, tensor.dtype());
     traffic.bytes_received += nbytes_of(phase.imports, tensor.dtype());
@@ -28,6 +36,13 @@ Traffic traffic_of(const Call& call) {
 }
 
 }  // namespace
+
+bool operator<(const TrafficUse& a, const TrafficUse& b) {
+  const auto key = [](const TrafficUse& use) {
+    return std::tie(use.op, use.ranks, use.root, use.group, use.direction);
+  };
+  return key(a) < key(b);
+}
 
 Traffic& Traffic::operator+=(const Traffic& other) {
   calls += other.calls;

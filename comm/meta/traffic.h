@@ -1,6 +1,5 @@
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -31,7 +30,8 @@ struct TrafficUse {
   std::uint32_t group = 0;
   Direction direction = Direction::None;
 
-  friend auto operator<=>(const TrafficUse&, const TrafficUse&) = default;
+  friend bool operator<(const TrafficUse& a, const TrafficUse& b);
+  friend bool operator==(const TrafficUse&, const TrafficUse&) = default;
 };
 
 struct TrafficCounters {
