@@ -208,7 +208,7 @@ class LaunchTrain(TrainCase):
                          r"\d+ of group 'world' for h\.\d[;,] ")
         # The rank that has looked has a line for each; in the lines of others the first of them is told. They may have
         # what they need from rank 2 in layer 3, and wait behind it: then its own line names the layer.
-        said = r"rank \d: [^\n]* for h\.\d did not end in 3 s, missing: [^\n]*\n"
+        said = r"(h\.\d: )?rank \d: [^\n]* for h\.\d did not end in 3 s, missing: [^\n]*\n"
         self.assertRegex(job.err, rf"\[rank \d\] fsdptrain: {said}\[rank \d\]   rank 0 ")
         self.assertRegex(job.err, r"( for h\.3 did not end|\[rank \d\]   rank 2 [^\n]* for h\.3[ ,;])")
         self.assertRegex(job.err, rf"launch: rank \d failed first, [^\n]*: it failed: {said}")

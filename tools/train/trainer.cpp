@@ -14,6 +14,8 @@
 #include "runtime/data/fingerprint.h"
 #include "tools/generate/keep_gathered.h"
 #include "tools/machine/fma_roof.h"
+#include "tools/plan/comparison.h"
+#include "tools/plan/memory_plan.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/flops.h"
 #include "tools/train/from_config.h"
@@ -337,11 +339,18 @@ void Trainer::write_weights() {
 }
 
 void Trainer::finish(int signal) {
-  const std::int64_t memory_peak =
-      sum(current_context().allocator(world_.device()).counters().peak_total);
+  // What weights take while they are written is no part of the plan.
+  const MemoryCounters memory = current_context().allocator(world_.device()).counters();
+  const std::int64_t memory_peak = sum(memory.peak_total);
   write_weights();
   if (account_ == nullptr) {
     return;
+  }
+  // Steps are alike from the second on.
+  if (world_.device() == Device::cpu() && steps_done_ > 1) {
+    reporter_.line(planned_and_measured(
+        plan_memory(config_, world_.size(), world_.rank(), current_context().pool().threads()),
+        memory));
   }
   const std::string weights = account_->folder->weights().string();
   reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
