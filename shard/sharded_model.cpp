@@ -237,7 +237,6 @@ void ShardedModel::reset_iter_state() {
     unit->group().reset_iter_state();
   }
   context_.reset();
-  num_running_ = 0;
 }
 
 }  // namespace fsdptrain::shard

@@ -66,30 +66,38 @@ ShardedUnit::ShardedUnit(ShardedModel& model, std::string name, ParamGroup::Memb
 ShardedUnit::~ShardedUnit() = default;
 
 void ShardedUnit::add_hooks(nn::Module& module) {
-  const MixedPrecisionPolicy policy = options_.policy;
-  module.add_hooks({.pre_forward =
-                        [this, policy](nn::Module::Tensors& inputs) {
-                          if (!autograd::replaying()) {
-                            model_.enter_forward(*this);
-                          }
-                          if (policy.cast_forward_inputs) {
-                            cast_floating(inputs, policy.param_dtype);
-                          }
-                        },
-                    .post_forward =
-                        [this, policy](nn::Module::Tensors& outputs) {
-                          cast_floating(outputs, policy.output_dtype);
-                          if (!autograd::replaying()) {
-                            model_.leave_forward(*this);
-                          }
-                        },
-                    .forward_failed =
-                        [this] {
-                          if (!autograd::replaying()) {
-                            model_.forward_failed(*this);
-                          }
-                        },
+  module.add_hooks({.pre_forward = [this](nn::Module::Tensors& inputs) { pre_forward(inputs); },
+                    .post_forward = [this](nn::Module::Tensors& outputs) { post_forward(outputs); },
+                    .forward_failed = [this] { forward_failed(); },
                     .owner = this});
+}
+
+void ShardedUnit::pre_forward(nn::Module::Tensors& inputs) {
+  // Where it throws nothing has been entered.
+  if (options_.policy.cast_forward_inputs) {
+    cast_floating(inputs, options_.policy.param_dtype);
+  }
+  if (!autograd::replaying()) {
+    model_.enter_forward(*this);
+  }
+}
+
+void ShardedUnit::post_forward(nn::Module::Tensors& outputs) {
+  try {
+    cast_floating(outputs, options_.policy.output_dtype);
+  } catch (...) {
+    forward_failed();
+    throw;
+  }
+  if (!autograd::replaying()) {
+    model_.leave_forward(*this);
+  }
+}
+
+void ShardedUnit::forward_failed() {
+  if (!autograd::replaying()) {
+    model_.forward_failed(*this);
+  }
 }
 
 bool ShardedUnit::contains(const ShardedUnit& other) const {

@@ -79,6 +79,9 @@ class ShardedUnit {
 
  private:
   void add_hooks(nn::Module& module);
+  void pre_forward(nn::Module::Tensors& inputs);
+  void post_forward(nn::Module::Tensors& outputs);
+  void forward_failed();
   template <class Set>
   void for_each(Recurse recurse, const Set& set);
 

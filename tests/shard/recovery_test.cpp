@@ -54,12 +54,14 @@ struct Setup {
   nn::Recompute recompute = nn::Recompute::Full;
   Accumulation accumulation = Accumulation::Sharded;
   bool replicated = false;
+  int num_micro_batches = 2;
 };
 
 // A decoder in training, with points before, within and after each of its parts.
 struct Training {
   Training(World& of, const Setup& setup)
       : world(of),
+        num_micro_batches(setup.num_micro_batches),
         axes(of, setup.replicated),
         model(make_model(setup.is_llama)),
         watched(*this),
@@ -115,13 +117,13 @@ struct Training {
                        {.loss_scale = 0.1, .form = ops::HeadForm::GradientInForward});
   }
 
-  // Of two micro-batches; what is wrong is so in the second.
+  // What is wrong is so in the second micro-batch.
   void step(int number, Wrong wrong = Wrong::Nothing) {
     sharded.zero_grad();
-    for (const int i : {0, 1}) {
-      sharded.set_is_last_backward(i == 1);
+    for (int i = 0; i < num_micro_batches; ++i) {
+      sharded.set_is_last_backward(i + 1 == num_micro_batches);
       const Wrong wrong_here = i == 1 ? wrong : Wrong::Nothing;
-      const Tensor total = loss(2 * number + i, wrong_here);
+      const Tensor total = loss(num_micro_batches * number + i, wrong_here);
       points.pass("between forward and backward");
       autograd::BackwardOptions options;
       if (wrong_here == Wrong::GradOutput) {
@@ -159,6 +161,7 @@ struct Training {
   };
 
   World& world;
+  int num_micro_batches;
   Points points;
   DataParallelAxes axes;
   std::unique_ptr<models::Decoder> model;
@@ -189,6 +192,8 @@ void expect_same_steps(Training& failed, const Setup& setup) {
     CHECK(failed.parameters() == clean.parameters());
   }
   failed.expect_rest();
+  // Its slots are held no longer.
+  CHECK(failed.sharded.pool().plan() == clean.sharded.pool().plan());
   CHECK(failed.sharded.pool().num_unplanned() == 0);
 }
 
@@ -220,7 +225,8 @@ TEST_SUITE("shard/recovery") {
   TEST_CASE("so they are with exact sums, replicas, and parts of the activations kept") {
     expect_recovery({.is_llama = true,
                      .recompute = nn::Recompute::Selective,
-                     .accumulation = Accumulation::Exact},
+                     .accumulation = Accumulation::Exact,
+                     .num_micro_batches = 3},
                     5);
     expect_recovery({.recompute = nn::Recompute::None, .replicated = true}, 3);
   }

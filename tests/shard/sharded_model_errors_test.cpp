@@ -217,6 +217,28 @@ TEST_SUITE("shard/sharded_model errors") {
     });
   }
 
+  TEST_CASE("a forward whose casts fail is over, and the next one is gathered ahead as ever") {
+    testing::on_two_and_three([](World& world) {
+      ShardedChain sharded(
+          world, 2, {.policy = {.param_dtype = DType::BFloat16, .output_dtype = DType::BFloat16}});
+      sharded.step(0);
+      sharded.calls();
+      const Tensor no_bytes = Tensor::over(Storage::placed(Device::cpu(), 64), DType::Float32, {8},
+                                           Strides::contiguous({8}), 0);
+      CHECK_THROWS_AS(sharded.chain(no_bytes), StorageError);
+      sharded.chain.add_hooks(
+          {.pre_forward = {},
+           .post_forward = [&](nn::Module::Tensors& outputs) { outputs = {no_bytes}; },
+           .owner = &world});
+      CHECK_THROWS_AS(sharded.loss(0), StorageError);
+      sharded.chain.remove_hooks(&world);
+      sharded.calls();
+      sharded.step(1);
+      CHECK(sharded.calls() == "G2 G0 G1 R2 g0 R1 R0 ");
+      CHECK(sharded.model.pool().idle());
+    });
+  }
+
   TEST_CASE("gradients have no norm before the last of several backwards") {
     testing::on_ranks([](World& world) {
       for (const Accumulation accumulation : {Accumulation::Sharded, Accumulation::Exact}) {
