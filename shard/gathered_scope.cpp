@@ -1,5 +1,7 @@
 #include "shard/gathered_scope.h"
 
+#include <exception>
+
 namespace fsdptrain::shard {
 
 GatheredScope::GatheredScope(ShardedModel& model) : context_(model.context()) {
@@ -9,7 +11,7 @@ GatheredScope::GatheredScope(ShardedModel& model) : context_(model.context()) {
 GatheredScope::~GatheredScope() {
   try {
     context_.end_gathered();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // Of a gather under way, whose world has failed: every operation from here on says that.
   }
 }

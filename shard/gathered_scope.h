@@ -9,9 +9,10 @@ namespace fsdptrain::shard {
 // after an update gathers again. What was gathered before is given back first, and at its end all
 // of the model is.
 //
-// All ranks begin and end it at the same place, outside of forwards and backwards: AutogradError.
-// Training is none of its business: a forward with gradients, and a backward, are an AutogradError
-// while it lives. Scopes of one model nest; the outermost counts. The model outlives it.
+// All ranks begin and end it at the same place, outside of forwards and backwards; a begin
+// elsewhere is an AutogradError. Training is none of its business: a forward with gradients, and a
+// backward, are an AutogradError while it lives. Scopes of one model nest; the outermost counts.
+// The model outlives it.
 class GatheredScope {
  public:
   explicit GatheredScope(ShardedModel& model);

@@ -10,6 +10,13 @@
 #include "shard/param_group.h"
 
 namespace fsdptrain::shard {
+namespace {
+
+// Groups whose reductions are under way at once: with that of the group which computes there is one
+// slot of gradients more.
+constexpr std::size_t kMaxReductions = 1;
+
+}  // namespace
 
 void ModelContext::remove(ParamGroup& group) {
   std::erase(groups_, &group);
@@ -179,7 +186,7 @@ void ModelContext::prefetch_backward(const ParamGroup& group, std::size_t positi
 }
 
 void ModelContext::begin_reduction(ParamGroup& group) {
-  while (reducing_.size() >= static_cast<std::size_t>(options_.max_reductions)) {
+  while (reducing_.size() >= kMaxReductions) {
     ParamGroup* const oldest = reducing_.front();
     reducing_.pop_front();
     oldest->finish_reductions();

@@ -27,9 +27,6 @@ class ModelContext {
   struct Options {
     // How many groups are gathered ahead of the one that computes.
     int prefetch = 1;
-    // Groups whose reductions are under way at once: with that of the group which computes there is
-    // one slot of gradients more.
-    int max_reductions = 1;
   };
 
   // `pool`: of the groups, whose steps end with the backward; it outlives this.

@@ -24,9 +24,9 @@ ends with exit code 1. Weights that cannot be written are exit code 1, too; no f
 half written.
 
 Under a launcher (fsdptrain launch, torchrun, srun or mpirun, all ranks on one host) this process
-is one rank of the job: it has a copy of the model and computes every N-th micro-batch of a step,
-and gradients are added up by the collectives of comm/. Rank 0 alone writes and prints. run.threads
-then counts the threads of each rank.
+is one rank of the job: it keeps its part of the model and of the optimizer, gathers blocks for the
+moment they are needed, and computes every N-th micro-batch of a step ([shard] and [mesh] say how).
+Rank 0 alone writes and prints. run.threads then counts the threads of each rank.
 
 With --threads-as-ranks N, N threads of this process train as N ranks. Losses are the same up to
 rounding. It is there to see and test training on several ranks on one machine; one rank with all

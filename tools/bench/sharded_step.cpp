@@ -14,7 +14,7 @@ ShardedStep::ShardedStep(const Config& config, comm::ProcessGroup& ranks)
       model_(build_model(config)),
       sharded_(shard_model(config, *model_, ranks)),
       optimizer_(build_optimizer(config.optimizer, sharded_->chunks())),
-      step_(*model_, *sharded_, *optimizer_, {.grad_clip = config.train.grad_clip}),
+      step_(*model_, *sharded_, *optimizer_, step_options(config)),
       lr_(config.optimizer.lr),
       loss_group_(static_cast<std::uint32_t>(sharded_->tag_group_names().size())) {
   current_context().random.seed = static_cast<std::uint64_t>(config.run.seed);

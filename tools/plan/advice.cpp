@@ -139,7 +139,8 @@ class Search {
   }
 
   bool fits(const Variant& variant) {
-    const MemoryPlan plan = plan_memory(variant.config, variant.world, 0);
+    const auto threads = variant.world == plan_.world ? std::optional(plan_.threads) : std::nullopt;
+    const MemoryPlan plan = plan_memory(variant.config, variant.world, plan_.rank, threads);
     Suggestion& suggestion = tried_.emplace_back();
     suggestion.change = fmt::format("{}", fmt::join(variant.changes, ", "));
     suggestion.cost = cost_of(variant, plan);

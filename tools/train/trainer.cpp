@@ -304,9 +304,13 @@ void Trainer::validation_loss(std::int64_t step) {
         step + 1, config_.train.steps));
     return;
   }
-  check(std::isfinite(totals.mean()),
-        "train: the validation loss behind step {} is {}: lower optimizer.lr", step + 1,
-        totals.mean());
+  if (!std::isfinite(totals.mean())) {
+    // The same on all ranks; none of them fails before all is written.
+    rescue_weights();
+    world_.control().issue(comm::barrier()).wait();
+    fail("train: the validation loss behind step {} is {}: lower optimizer.lr", step + 1,
+         totals.mean());
+  }
   reporter_.validation(step + 1, totals.mean());
 }
 
@@ -331,10 +335,36 @@ void Trainer::write_weights() {
   const WeightsInfo info{.config = config_, .vocabulary = datasets_.vocabulary()};
   using Path = std::optional<std::filesystem::path>;
   const RunFolder* const folder = account_ == nullptr ? nullptr : &*account_->folder;
-  save_weights(folder == nullptr ? Path() : folder->weights(), *sharded_, info);
+  // All ranks come to the end of both, whatever becomes of the files.
+  std::exception_ptr failure;
+  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
+    try {
+      save_weights(path, *sharded_, info, average);
+    } catch (const std::exception&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  };
+  save(folder == nullptr ? Path() : folder->weights(), nullptr);
   if (average_) {
-    save_weights(folder == nullptr ? Path() : folder->average_weights(), *sharded_, info,
-                 &*average_);
+    save(folder == nullptr ? Path() : folder->average_weights(), &*average_);
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void Trainer::report_plan(const MemoryCounters& measured) {
+  // Steps are alike from the second on; of GPUs less is planned.
+  if (world_.device() != Device::cpu() || steps_done_ < 2) {
+    return;
+  }
+  try {
+    const int threads = current_context().pool().threads();
+    reporter_.line(planned_and_measured(plan_memory(config_, world_.size(), world_.rank(), threads),
+                                        measured));
+  } catch (const Error& error) {
+    // The run is done.
+    reporter_.warning(error.what());
   }
 }
 
@@ -346,16 +376,11 @@ void Trainer::finish(int signal) {
   if (account_ == nullptr) {
     return;
   }
-  // Steps are alike from the second on.
-  if (world_.device() == Device::cpu() && steps_done_ > 1) {
-    reporter_.line(planned_and_measured(
-        plan_memory(config_, world_.size(), world_.rank(), current_context().pool().threads()),
-        memory));
-  }
   const std::string weights = account_->folder->weights().string();
   reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
                              as_duration(stopwatch_.seconds()), weights,
                              static_cast<double>(memory_peak) / (1024.0 * 1024.0)));
+  report_plan(memory);
   if (signal != 0) {
     reporter_.warning(
         fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",

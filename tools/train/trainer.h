@@ -41,10 +41,10 @@ struct Account {
 // What a rank trains with; it outlives the trainer.
 struct Setting {
   const Config& config;
-  RunFolder::Existing existing;
+  RunFolder::Existing existing = RunFolder::Existing::Refuse;
   const StopSignals& signals;
   // Null on all ranks but 0.
-  Account* account;
+  Account* account = nullptr;
   comm::DebugBreak& debug_break;
   // Whether each rank has processors that it shares with no other.
   bool is_bound = false;
@@ -60,8 +60,8 @@ class Trainer {
   // Collective.
   Trainer(const Setting& setting, comm::World& world);
 
-  // Trains until the last step or a signal, and writes the weights, after a failure too; the signal
-  // that ended the run, or 0. Collective.
+  // Trains until the last step or a signal, and writes the weights, after a failure too where all
+  // ranks know of it; the signal that ended the run, or 0. Collective.
   int run();
 
  private:
@@ -91,6 +91,8 @@ class Trainer {
   void validation_loss(std::int64_t step);
   void write_samples(std::int64_t step);
   void write_weights();
+  // What was planned beside what was measured, by rank 0.
+  void report_plan(const MemoryCounters& measured);
   void finish(int signal);
   // What was learned before a failure that did not come from the weights. Collective.
   void rescue_weights();
