@@ -189,6 +189,19 @@ class TrainRanks(TrainTest):
                 self.check_done("generate", "--run", "run3", "--prompt", "a", "--tokens", "1", "--output",
                                 "sample.txt")
 
+    def test_a_full_disk_behind_bad_data_holds_nobody_up(self):
+        tokens = self.prepare(TEXT)
+        data = bytearray(tokens.read_bytes())
+        data[1024 + 64 * 300 + 10:1024 + 64 * 300 + 12] = b"\xff\xff"
+        tokens.write_bytes(data)
+        # Neither the weights nor their average can be written.
+        command = " ".join(["train", *SPREAD, "--threads-as-ranks", "3", "--set", "run.dir=disk/run", "--set",
+                            "train.steps=60", "--set", "train.ema_decay=0.9", "--set", "comm.timeout=30"])
+        result = self.on_small_disk("40k", command + " >/dev/null")
+        self.assertEqual(result.returncode, REFUSED, result.stderr)
+        self.assertRegex(result.stderr, r"warning: \[rank 0\] [^\n]*No space left on device")
+        self.assertRegex(result.stderr, r"(?m)^fsdptrain: text\.tok: token 65535 ")
+
     def test_weights_that_rank_0_cannot_write_fail_the_run(self):
         self.prepare(TEXT)
         command = " ".join(["train", *TINY, "--threads-as-ranks", "2", "--set", "run.dir=disk/run"]) + " >/dev/null"
