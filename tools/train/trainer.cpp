@@ -369,10 +369,9 @@ void Trainer::report_plan(const MemoryCounters& measured) {
 }
 
 void Trainer::finish(int signal) {
-  // What weights take while they are written is no part of the plan.
+  write_weights();
   const MemoryCounters memory = current_context().allocator(world_.device()).counters();
   const std::int64_t memory_peak = sum(memory.peak_total);
-  write_weights();
   if (account_ == nullptr) {
     return;
   }
