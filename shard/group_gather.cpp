@@ -94,9 +94,11 @@ void ParamGroup::issue_unshard() {
 }
 
 void ParamGroup::wait_for_gathering() {
-  for (comm::Work& work : std::exchange(gathering_, {})) {
+  // Where one throws none is dropped, which would be another error.
+  for (comm::Work& work : gathering_) {
     work.wait();
   }
+  gathering_.clear();
 }
 
 void ParamGroup::unshard() {

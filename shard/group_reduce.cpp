@@ -96,10 +96,13 @@ void ParamGroup::reduce(std::size_t index, std::uint64_t invocation) {
 }
 
 void ParamGroup::finish_reductions() {
-  for (Reducing& reducing : std::exchange(reducing_, {})) {
-    if (reducing.work) {
-      reducing.work->wait();
+  while (!reducing_.empty()) {
+    // Where this throws it is not dropped, which would be another error.
+    if (reducing_.front().work) {
+      reducing_.front().work->wait();
     }
+    Reducing reducing = std::move(reducing_.front());
+    reducing_.erase(reducing_.begin());
     FlatBuffer& buffer = buffers_[reducing.buffer];
     if (aliases_gradients(buffer)) {
       buffer.close_gradients();

@@ -335,6 +335,28 @@ TEST_SUITE("shard/sharded_model errors") {
     CHECK(num_destroyed.load() == 3);
   }
 
+  TEST_CASE("that another rank has failed is what is said, as often as it is asked") {
+    std::atomic<int> num_told = 0;
+    comm::try_ranks({.num_ranks = 3}, [&](World& world) {
+      ShardedChain sharded(world, 3);
+      sharded.model.set_is_last_backward(false);
+      sharded.step(0);
+      sharded.unit(1).unshard(true);
+      check(world.rank() != 2, "this rank fails");
+      CHECK_THROWS_AS(world.control().issue(comm::barrier()).wait(), comm::PeerError);
+      // A gather and a reduction are under way.
+      for (int i = 0; i < 2; ++i) {
+        CHECK_THROWS_AS(sharded.unit(1).unshard(), comm::PeerError);
+        CHECK_THROWS_AS(sharded.loss(1), comm::PeerError);
+        CHECK_THROWS_AS(sharded.model.zero_grad(), comm::PeerError);
+        CHECK_THROWS_AS(sharded.model.reset_iter_state(), comm::PeerError);
+        CHECK_THROWS_AS(sharded.unit(1).reshard(), comm::PeerError);
+      }
+      ++num_told;
+    });
+    CHECK(num_told.load() == 2);
+  }
+
   TEST_CASE("ranks that shard in different orders are told so, and none waits") {
     CHECK_THROWS_WITH_AS(
         comm::run_ranks({.num_ranks = 2},
