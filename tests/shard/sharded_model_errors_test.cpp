@@ -336,13 +336,21 @@ TEST_SUITE("shard/sharded_model errors") {
   }
 
   TEST_CASE("that another rank has failed is what is said, as often as it is asked") {
+    std::atomic<int> num_under_way = 0;
     std::atomic<int> num_told = 0;
     comm::try_ranks({.num_ranks = 3}, [&](World& world) {
       ShardedChain sharded(world, 3);
       sharded.model.set_is_last_backward(false);
       sharded.step(0);
       sharded.unit(1).unshard(true);
-      check(world.rank() != 2, "this rank fails");
+      ++num_under_way;
+      num_under_way.notify_all();
+      if (world.rank() == 2) {
+        for (int seen = 0; seen < 3; seen = num_under_way.load()) {
+          num_under_way.wait(seen);
+        }
+        fail("this rank fails");
+      }
       CHECK_THROWS_AS(world.control().issue(comm::barrier()).wait(), comm::PeerError);
       // A gather and a reduction are under way.
       for (int i = 0; i < 2; ++i) {
