@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/io/file_system.h"
@@ -103,23 +104,28 @@ class Saver {
   struct Staging;
   enum class Phase { Writing, Committing };
 
-  void begin(std::int64_t step, bool wait);
+  void begin(std::int64_t step);
+  void drop_staging(std::int64_t step, const std::string& attempt);
+  // Throws what poll() throws.
   std::optional<Saved> wait_until_done();
+  void begin_commit(std::span<const std::string_view> texts);
+  Saved end_commit(std::string_view problems);
   [[noreturn]] void give_up(const std::string& reason);
-  std::string late_ranks() const;
 
   FileSystem& files_;
   comm::World& world_;
   TrainingState state_;
   Options options_;
+  // Null where files are written from the state itself.
   std::unique_ptr<Staging> staging_;
+  // Of the save under way.
   std::unique_ptr<SaveJob> job_;
-  // Given up, and not ended yet: it holds the staging memory.
-  std::unique_ptr<SaveJob> abandoned_;
   Phase phase_ = Phase::Writing;
   comm::Nanoseconds begun_{};
-  // Which ranks have not written, as of the last take().
-  std::vector<int> pending_;
+  // Which file each rank writes.
+  std::vector<std::int64_t> files_of_ranks_;
+  // Given up, and perhaps not ended yet: it reads what it writes.
+  std::unique_ptr<SaveJob> abandoned_;
 };
 
 // Bytes of one rank's file for a state, which is what staging takes.
