@@ -88,6 +88,8 @@ class Saver {
   std::optional<Saved> poll();
   // Waits for the save under way.
   std::optional<Saved> finish();
+  // The last one that came to be a checkpoint. Not collective; the same on all ranks.
+  const std::optional<Saved>& last_saved() const { return last_saved_; }
 
   // poll() for a program that has a message of its own at every step boundary: what this rank says,
   // short, empty where nothing is under way; then, with what all ranks said there, in their order,
@@ -124,6 +126,7 @@ class Saver {
   comm::Nanoseconds begun_{};
   // Which file each rank writes.
   std::vector<std::int64_t> files_of_ranks_;
+  std::optional<Saved> last_saved_;
   // Given up, and perhaps not ended yet: it reads what it writes.
   std::unique_ptr<SaveJob> abandoned_;
 };
