@@ -21,6 +21,7 @@ struct Command {
 };
 
 Command add_bench_command(CLI::App& app);
+Command add_checkpoint_command(CLI::App& app);
 Command add_config_command(CLI::App& app);
 Command add_data_command(CLI::App& app);
 Command add_eval_command(CLI::App& app);
@@ -42,6 +43,13 @@ Command add_bench_launch_command(CLI::App& app);
 Command add_bench_memory_command(CLI::App& app);
 Command add_bench_ops_command(CLI::App& app);
 Command add_bench_step_command(CLI::App& app);
+
+Command add_checkpoint_diff_command(CLI::App& app);
+Command add_checkpoint_export_command(CLI::App& app);
+Command add_checkpoint_inspect_command(CLI::App& app);
+Command add_checkpoint_prune_command(CLI::App& app);
+Command add_checkpoint_reshard_command(CLI::App& app);
+Command add_checkpoint_verify_command(CLI::App& app);
 
 Command add_data_baseline_command(CLI::App& app);
 Command add_data_inspect_command(CLI::App& app);
