@@ -80,8 +80,8 @@ class Entry {
   // The generation that it got; none where somebody was faster.
   std::optional<std::int64_t> try_once() {
     const std::int64_t highest = highest_generation(files_, lock_);
-    if (highest > 0) {
-      check_free(highest);
+    if (highest > 0 && !is_free(highest)) {
+      return std::nullopt;
     }
     const std::int64_t mine = highest + 1;
     if (!appear_as(mine)) {
@@ -89,7 +89,7 @@ class Entry {
     }
     // Who was slow may have got a number that was removed behind its owner.
     if (highest_generation(files_, lock_) != mine) {
-      remove_all(files_, lock_ / generation_name(mine));
+      remove_leftover(lock_ / generation_name(mine));
       return std::nullopt;
     }
     remove_others(mine);
@@ -97,24 +97,26 @@ class Entry {
   }
 
  private:
-  // Returns if the owner is gone.
-  void check_free(std::int64_t generation) {
+  // Whether the owner is gone; refuses if it lives. False where it is no longer that one.
+  bool is_free(std::int64_t generation) {
     const path folder = lock_ / generation_name(generation);
-    const std::string text = text_at(files_, folder / kOwnerName);
-    const std::optional<LockOwner> owner = parse_owner(text);
+    const std::optional<LockOwner> owner = parse_owner(text_at(files_, folder / kOwnerName));
     if (files_.kind_of(folder / kReleasedName)) {
-      return;
+      return true;
     }
     if (owner && is_neighbor(*owner, options_.self)) {
       if (options_.alive(*owner)) {
         refuse(lock_, to_string(*owner));
       }
-      return;
+      return true;
     }
-    wait_for_silence(folder, owner ? to_string(*owner) : "a process that left no name");
+    // What a later owner removes has no name either.
+    return highest_generation(files_, lock_) == generation &&
+           becomes_silent(generation, owner ? to_string(*owner) : "a process that left no name");
   }
 
-  void wait_for_silence(const path& folder, const std::string& owner) {
+  bool becomes_silent(std::int64_t generation, const std::string& owner) {
+    const path folder = lock_ / generation_name(generation);
     if (options_.on_wait) {
       options_.on_wait(owner);
     }
@@ -122,33 +124,44 @@ class Entry {
     const comm::Deadline silent(*options_.clock, options_.stale_after);
     while (!silent.passed()) {
       options_.sleep(std::min(kLook, silent.left()));
+      if (highest_generation(files_, lock_) != generation) {
+        return false;
+      }
+      if (files_.kind_of(folder / kReleasedName)) {
+        return true;
+      }
       if (text_at(files_, folder / kHeartbeatName) != seen) {
         refuse(lock_, owner);
       }
-      if (files_.kind_of(folder / kReleasedName)) {
-        return;
-      }
     }
+    return true;
   }
 
   bool appear_as(std::int64_t generation) {
     const path made = lock_ / fmt::format("{}{}", kNewPrefix, options_.self.token);
-    remove_all(files_, made);
-    files_.make_folder(made);
-    const path name = lock_ / generation_name(generation);
     try {
+      files_.make_folder(made);
       write_new(files_, made / kOwnerName, to_text(options_.self));
       write_new(files_, made / kHeartbeatName, "0\n");
-      files_.rename(made, name);
+      files_.rename(made, lock_ / generation_name(generation));
       return true;
     } catch (const Error&) {
-      // The owner that came removes what is not its own, perhaps before this got its name.
-      if (files_.kind_of(name) || !files_.kind_of(made)) {
-        remove_all(files_, made);
-        return false;
+      remove_leftover(made);
+      // Who came first has the number, and removes what is not its own.
+      if (highest_generation(files_, lock_) < generation) {
+        throw;
       }
-      remove_all(files_, made);
-      throw;
+      return false;
+    }
+  }
+
+  // Others remove it too, at the same time.
+  void remove_leftover(const path& leftover) {
+    try {
+      remove_all(files_, leftover);
+    } catch (const Error&) {
+      // It is in nobody's way, and the next owner tries again.
+      return;
     }
   }
 
@@ -156,7 +169,7 @@ class Entry {
     for (const FolderEntry& entry : files_.list(lock_)) {
       const bool is_older = generation_of(entry.name).value_or(mine) < mine;
       if (is_older || entry.name.starts_with(kNewPrefix)) {
-        remove_all(files_, lock_ / entry.name);
+        remove_leftover(lock_ / entry.name);
       }
     }
   }

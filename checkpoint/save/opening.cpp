@@ -109,14 +109,10 @@ std::string to_text(const Opening& opening) {
       per_rank[name] = value;
     }
   }
-  return Json{{"attempt", opening.attempt},
-              {"error", printable(opening.error)},
-              {"step", opening.step},
-              {"file", opening.file},
-              {"layout", opening.layout_digest},
-              {"steps", opening.steps},
-              {"objects", per_rank},
-              {"digests", opening.digests}}
+  return Json{
+      {"attempt", opening.attempt}, {"error", printable(opening.error)}, {"step", opening.step},
+      {"file", opening.file},       {"layout", opening.layout_digest},   {"steps", opening.steps},
+      {"objects", per_rank},        {"digests", opening.digests}}
       .dump();
 }
 

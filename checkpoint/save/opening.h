@@ -38,8 +38,9 @@ std::string to_text(const Opening& opening);
 // By a rank of the same program.
 Opening parse_opening(const std::string& text);
 
-// The manifest but for its files; `mine` is one of `openings`, before it was text. IoError with the text of a rank that
-// cannot go on; ConfigError where ranks differ in what must be the same, naming it and a rank.
+// The manifest but for its files; `mine` is one of `openings`, before it was text. IoError with the
+// text of a rank that cannot go on; ConfigError where ranks differ in what must be the same, naming
+// it and a rank.
 Manifest agree(std::span<const Opening> openings, const Opening& mine, const TrainingState& state,
                SavedLayout layout);
 

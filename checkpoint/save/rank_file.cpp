@@ -35,9 +35,8 @@ std::vector<FilePiece> pieces_of_file(const SavedLayout& layout, std::int64_t fi
     for (std::size_t plane = 0; plane < layout.groups[group].planes.size(); ++plane) {
       for (const std::size_t i : by_group[group]) {
         const SavedTensor& tensor = layout.tensors[i];
-        const kernels::Range in_buffer{
-            std::max(of_file.begin, tensor.offset),
-            std::min(of_file.end, tensor.offset + tensor.shape.numel())};
+        const kernels::Range in_buffer{std::max(of_file.begin, tensor.offset),
+                                       std::min(of_file.end, tensor.offset + tensor.shape.numel())};
         if (in_buffer.size() > 0) {
           pieces.push_back(
               {.group = group,

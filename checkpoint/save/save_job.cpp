@@ -118,8 +118,8 @@ void SaveJob::give_up(bool discards) {
     return;
   }
   work_ = std::make_unique<BackgroundWork>(
-      [this, ending = std::shared_ptr<BackgroundWork>(std::move(work_))](
-          const Check& /*check*/) mutable {
+      [this,
+       ending = std::shared_ptr<BackgroundWork>(std::move(work_))](const Check& /*check*/) mutable {
         ending.reset();
         return discard();
       });

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/folder/retention.h"
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/save/background_work.h"
 #include "checkpoint/save/rank_file.h"

@@ -124,8 +124,8 @@ void Saver::begin(std::int64_t step) {
     openings.push_back(parse_opening(text));
   }
   const auto pieces = pieces_of_file(layout, tensors.file());
-  RankFile file{.path = options_.folder / kStagingFolder /
-                        staging_name(step, openings[0].attempt) / rank_file_name(tensors.file()),
+  RankFile file{.path = options_.folder / kStagingFolder / staging_name(step, openings[0].attempt) /
+                        rank_file_name(tensors.file()),
                 .metadata = {{"attempt", openings[0].attempt}, {"step", fmt::to_string(step)}},
                 .specs = specs_of(layout, pieces),
                 .values = {}};
