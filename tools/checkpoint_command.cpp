@@ -5,9 +5,11 @@
 namespace fsdptrain::tools {
 
 Command add_checkpoint_command(CLI::App& app) {
-  CLI::App* const command = app.add_subcommand("checkpoint", "Look into checkpoints and change them");
+  CLI::App* const command =
+      app.add_subcommand("checkpoint", "Look into checkpoints and change them");
   command->require_subcommand(1);
-  command->footer(R"(PATH is a checkpoint (step-00000100), a folder of checkpoints, or that of a run.
+  command->footer(
+      R"(PATH is a checkpoint (step-00000100), a folder of checkpoints, or that of a run.
 A run goes on from its newest checkpoint by itself: start `fsdptrain train` again.
 
 Examples:

@@ -8,7 +8,7 @@
 
 #include "checkpoint/convert/compare.h"
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/load/checkpoint_reader.h"
+#include "checkpoint/load/reader.h"
 #include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
@@ -67,8 +67,8 @@ std::vector<ValueDifference> compare_all(checkpoint::CheckpointReader& a,
 
 Differences compare(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
-  checkpoint::CheckpointReader a(*files, find_checkpoint(*files, arguments.a));
-  checkpoint::CheckpointReader b(*files, find_checkpoint(*files, arguments.b));
+  checkpoint::CheckpointReader a = open_checkpoint(*files, arguments.a);
+  checkpoint::CheckpointReader b = open_checkpoint(*files, arguments.b);
   checkpoint::Comparable comparable = checkpoint::match(a.manifest(), b.manifest());
   return {.facts = std::move(comparable.differences),
           .values = compare_all(a, b, comparable.common),
@@ -81,14 +81,13 @@ std::string text_of(const Differences& differences) {
     text += fact + "\n";
   }
   for (const ValueDifference& value : differences.values) {
-    text += fmt::format("{}: {} of {} elements differ, by at most {:.3g}; the largest value is {:.3g}\n",
-                        value.name, value.num_different, value.numel, value.max_difference,
-                        value.max_value);
+    text += fmt::format(
+        "{}: {} of {} elements differ, by at most {:.3g}; the largest value is {:.3g}\n",
+        value.name, value.num_different, value.numel, value.max_difference, value.max_value);
   }
   const std::size_t num_equal = differences.num_compared - differences.values.size();
   return text + fmt::format("{} of {} tensors are equal bit for bit{}\n", num_equal,
-                            differences.num_compared,
-                            differences.none() ? ": no difference" : "");
+                            differences.num_compared, differences.none() ? ": no difference" : "");
 }
 
 Json json_of(const Differences& differences) {
@@ -126,8 +125,8 @@ Examples:
   command->add_flag("--json", arguments->json, "one JSON object");
   return {command, [arguments] {
             const Differences differences = compare(*arguments);
-            fmt::print("{}", arguments->json ? json_of(differences).dump() + "\n"
-                                             : text_of(differences));
+            fmt::print("{}",
+                       arguments->json ? json_of(differences).dump() + "\n" : text_of(differences));
             return static_cast<int>(differences.none() ? ExitCode::Done : ExitCode::Failed);
           }};
 }

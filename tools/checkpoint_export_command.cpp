@@ -10,7 +10,7 @@
 #include "checkpoint/convert/export.h"
 #include "checkpoint/convert/reshard.h"
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/load/checkpoint_reader.h"
+#include "checkpoint/load/reader.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -32,17 +32,13 @@ struct Arguments {
   bool json = false;
 };
 
-const std::map<std::string, DType>& dtypes() {
-  static const std::map<std::string, DType> names{{"float32", DType::Float32},
-                                                  {"bfloat16", DType::BFloat16},
-                                                  {"float16", DType::Float16}};
-  return names;
-}
+const std::map<std::string, DType> kDtypes{
+    {"float32", DType::Float32}, {"bfloat16", DType::BFloat16}, {"float16", DType::Float16}};
 
 checkpoint::ExportOptions options_of(const Arguments& arguments) {
   checkpoint::ExportOptions options{.plane = arguments.plane};
   if (arguments.dtype) {
-    options.dtype = dtypes().at(*arguments.dtype);
+    options.dtype = kDtypes.at(*arguments.dtype);
   }
   if (arguments.max_file_size) {
     options.max_file_nbytes = static_cast<std::uint64_t>(parse_size(*arguments.max_file_size));
@@ -52,11 +48,11 @@ checkpoint::ExportOptions options_of(const Arguments& arguments) {
 
 checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
-  checkpoint::CheckpointReader source(*files, find_checkpoint(*files, arguments.path));
+  checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   checkpoint::ExportOptions options = options_of(arguments);
   options.metadata = export_metadata(source.manifest());
   const StopSignals signals;
-  Progress progress("export", checkpoint::plane_nbytes(source.manifest().layout, options.plane));
+  Progress progress("export", checkpoint::export_nbytes(source, options));
   std::uint64_t done = 0;
   return checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
     signals.check_stop();
@@ -100,13 +96,15 @@ Examples:
   command->add_option("--output", arguments->output, "the file, or the folder of several")
       ->required()
       ->type_name("PATH");
-  command->add_option("--plane", arguments->plane,
-                      "parameters, average, or a state of the optimizer (`inspect` lists them)")
+  command
+      ->add_option("--plane", arguments->plane,
+                   "parameters, average, or a state of the optimizer (`inspect` lists them)")
       ->capture_default_str();
   command->add_option("--dtype", arguments->dtype, "what floating values are rounded to")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  command->add_option("--max-file-size", arguments->max_file_size,
-                      "of one of several files, such as 5GB or 4GiB")
+  command
+      ->add_option("--max-file-size", arguments->max_file_size,
+                   "of one of several files, such as 5GB or 4GiB")
       ->type_name("SIZE");
   command->add_flag("--json", arguments->json, "one JSON object");
   return {command, [arguments] {

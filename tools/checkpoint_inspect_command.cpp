@@ -34,7 +34,7 @@ struct Listed {
   std::string problem;
 };
 
-Listed look_at(checkpoint::FileSystem& files, const fs::path& path) {
+Listed list(checkpoint::FileSystem& files, const fs::path& path) {
   try {
     return {path, checkpoint::look_at(files, path).manifest, ""};
   } catch (const DataError& error) {
@@ -54,14 +54,14 @@ std::string line_of(const Listed& listed) {
 void inspect(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   const std::vector<fs::path> paths = list_checkpoints(*files, arguments.path);
-  const Listed newest = look_at(*files, paths.back());
+  const Listed newest = list(*files, paths.back());
   if (paths.size() == 1) {
     check<DataError>(newest.manifest.has_value(), "{}", newest.problem);
   }
   std::string text;
   Json json = Json::array();
   for (const fs::path& path : paths) {
-    const Listed listed = path == newest.path ? newest : look_at(*files, path);
+    const Listed listed = path == newest.path ? newest : list(*files, path);
     if (listed.manifest) {
       json.push_back(to_json(path, *listed.manifest));
     } else {

@@ -114,7 +114,8 @@ Examples:
       ->required()
       ->check(whole_number(1, kMaxKept))
       ->type_name("N");
-  command->add_flag("--dry-run", arguments->dry_run, "say what would be removed, and remove nothing");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "say what would be removed, and remove nothing");
   command->add_flag("--json", arguments->json, "one JSON object");
   return {command, [arguments] {
             run_prune(*arguments);

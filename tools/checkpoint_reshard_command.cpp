@@ -6,7 +6,7 @@
 
 #include "checkpoint/convert/reshard.h"
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/load/checkpoint_reader.h"
+#include "checkpoint/load/reader.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -30,7 +30,7 @@ struct Arguments {
 
 void reshard(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
-  checkpoint::CheckpointReader source(*files, find_checkpoint(*files, arguments.path));
+  checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   const std::uint64_t nbytes = checkpoint::values_nbytes(source.manifest().layout);
   fs::path written;
   {
@@ -44,13 +44,12 @@ void reshard(const Arguments& arguments) {
                                   });
   }
   if (arguments.json) {
-    const nlohmann::ordered_json json{{"path", written.string()},
-                                      {"ranks", arguments.num_ranks},
-                                      {"nbytes", nbytes}};
+    const nlohmann::ordered_json json{
+        {"path", written.string()}, {"ranks", arguments.num_ranks}, {"nbytes", nbytes}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{}: {} of {} ranks\n", written.string(), size_text(static_cast<std::int64_t>(nbytes)),
-               arguments.num_ranks);
+    fmt::print("{}: {} of {} ranks\n", written.string(),
+               size_text(static_cast<std::int64_t>(nbytes)), arguments.num_ranks);
   }
 }
 
@@ -73,8 +72,9 @@ Examples:
       ->required()
       ->check(whole_number(1, kMaxRanks))
       ->type_name("N");
-  command->add_option("--output", arguments->output,
-                      "a folder of checkpoints, made where it is missing, which gets step-N")
+  command
+      ->add_option("--output", arguments->output,
+                   "a folder of checkpoints, made where it is missing, which gets step-N")
       ->required()
       ->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "one JSON object");

@@ -41,7 +41,8 @@ std::vector<Verified> find(checkpoint::FileSystem& files, const std::vector<fs::
   std::vector<Verified> found;
   for (const fs::path& given : paths) {
     for (const fs::path& path : list_checkpoints(files, given)) {
-      Verified& verified = found.emplace_back(Verified{.path = path, .checkpoint = {}, .problems = {}});
+      Verified& verified =
+          found.emplace_back(Verified{.path = path, .checkpoint = {}, .problems = {}});
       try {
         verified.checkpoint = checkpoint::look_at(files, path);
       } catch (const DataError& problem) {
@@ -62,10 +63,11 @@ void read_all(checkpoint::FileSystem& files, std::vector<Verified>& checkpoints)
   std::uint64_t done = 0;
   for (Verified& verified : checkpoints) {
     if (verified.checkpoint) {
-      verified.problems = checkpoint::verify(files, *verified.checkpoint, [&](std::uint64_t nbytes) {
-        signals.check_stop();
-        progress.update(done += nbytes);
-      });
+      verified.problems =
+          checkpoint::verify(files, *verified.checkpoint, [&](std::uint64_t nbytes) {
+            signals.check_stop();
+            progress.update(done += nbytes);
+          });
     }
   }
 }

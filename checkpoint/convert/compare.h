@@ -5,18 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load/checkpoint_reader.h"
-#include "runtime/base/dtype.h"
+#include "checkpoint/load/reader.h"
 
 // What two checkpoints have in common and what not, whatever numbers of ranks saved them.
 namespace fsdptrain::checkpoint {
 
 // One plane of a tensor that both have, with one shape and dtype.
 struct Common {
-  std::size_t tensor_a = 0;
-  std::size_t tensor_b = 0;
-  std::size_t plane_a = 0;
-  std::size_t plane_b = 0;
+  // Of each manifest, which outlives this.
+  const SavedTensor* in_a = nullptr;
+  const SavedTensor* in_b = nullptr;
+  SavedPlane plane;
 };
 struct Comparable {
   std::vector<Common> common;

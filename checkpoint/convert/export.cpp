@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "checkpoint/convert/parts.h"
 #include "checkpoint/safetensors.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -16,13 +17,9 @@
 namespace fsdptrain::checkpoint {
 namespace {
 
-constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
-
 struct Exporting {
-  std::size_t tensor = 0;
-  std::size_t plane = 0;
-  // As in the checkpoint.
-  DType dtype = DType::Float32;
+  const SavedTensor* tensor = nullptr;
+  SavedPlane plane;
   TensorSpec spec;
 
   std::uint64_t nbytes() const {
@@ -30,36 +27,30 @@ struct Exporting {
   }
 };
 
-std::size_t index_of(const SavedGroup& group, const std::string& plane) {
-  const auto found = std::find_if(group.planes.begin(), group.planes.end(),
-                                  [&](const SavedPlane& one) { return one.name == plane; });
-  return static_cast<std::size_t>(found - group.planes.begin());
-}
-
-std::vector<Exporting> tensors_of(const SavedLayout& layout, const ExportOptions& options) {
+void check_plane(const SavedLayout& layout, const std::string& wanted) {
   std::set<std::string> planes;
   for (const SavedGroup& group : layout.groups) {
     for (const SavedPlane& plane : group.planes) {
       planes.insert(plane.name);
     }
   }
-  check<ConfigError>(planes.contains(options.plane), "the checkpoint has no '{}': give one of {}",
-                     options.plane, fmt::join(planes, ", "));
+  check<ConfigError>(planes.contains(wanted), "the checkpoint has no '{}': give one of {}", wanted,
+                     fmt::join(planes, ", "));
+}
+
+std::vector<Exporting> tensors_of(const CheckpointReader& source, const ExportOptions& options) {
+  check_plane(source.manifest().layout, options.plane);
   std::vector<Exporting> tensors;
-  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    const SavedTensor& tensor = layout.tensors[i];
-    const SavedGroup& group = layout.groups[static_cast<std::size_t>(tensor.group)];
-    std::size_t plane = index_of(group, options.plane);
-    if (plane == group.planes.size()) {
-      plane = index_of(group, kParameters);
+  for (const SavedTensor& tensor : source.manifest().layout.tensors) {
+    const SavedPlane* plane = source.find_plane(tensor, options.plane);
+    if (plane == nullptr) {
+      plane = source.find_plane(tensor, kParameters);
     }
-    const DType dtype = group.planes[plane].dtype;
-    tensors.push_back({.tensor = i,
-                       .plane = plane,
-                       .dtype = dtype,
-                       .spec = {.name = tensor.name,
-                                .dtype = is_floating(dtype) ? options.dtype.value_or(dtype) : dtype,
-                                .shape = tensor.shape}});
+    const DType dtype =
+        is_floating(plane->dtype) ? options.dtype.value_or(plane->dtype) : plane->dtype;
+    tensors.push_back({.tensor = &tensor,
+                       .plane = *plane,
+                       .spec = {.name = tensor.name, .dtype = dtype, .shape = tensor.shape}});
   }
   return tensors;
 }
@@ -80,20 +71,22 @@ std::vector<std::vector<Exporting>> share_out(std::vector<Exporting> tensors,
   return files;
 }
 
+// As it is to be written.
 Tensor read_whole(CheckpointReader& source, const Exporting& tensor,
                   const std::function<void(std::uint64_t nbytes)>& each) {
   const std::int64_t numel = tensor.spec.shape.numel();
-  const Tensor values = Tensor::empty(tensor.spec.shape, tensor.dtype, Device::cpu(), MemoryCategory::Data);
-  const std::span<std::byte> bytes = values.mutable_bytes();
-  const std::size_t element = size_of(tensor.dtype);
-  for (std::int64_t begin = 0; begin < numel; begin += kPartElements) {
-    const kernels::Range range{begin, std::min(begin + kPartElements, numel)};
-    const auto nbytes = static_cast<std::size_t>(range.size()) * element;
-    source.read(tensor.tensor, tensor.plane, range,
-                bytes.subspan(static_cast<std::size_t>(begin) * element, nbytes));
-    each(nbytes);
+  const Tensor values =
+      Tensor::empty(tensor.spec.shape, tensor.plane.dtype, Device::cpu(), MemoryCategory::Data);
+  std::span<std::byte> rest = values.mutable_bytes();
+  Parts parts(source, *tensor.tensor, tensor.plane);
+  for (std::int64_t begin = 0; begin < numel; begin += Parts::kElements) {
+    const std::span<const std::byte> part =
+        parts.read({begin, std::min(begin + Parts::kElements, numel)});
+    std::copy(part.begin(), part.end(), rest.begin());
+    rest = rest.subspan(part.size());
+    each(part.size());
   }
-  return values;
+  return ops::cast(values, tensor.spec.dtype);
 }
 
 void write_file(CheckpointReader& source, const std::filesystem::path& path,
@@ -106,8 +99,7 @@ void write_file(CheckpointReader& source, const std::filesystem::path& path,
   }
   SafetensorsWriter writer(path, metadata, specs);
   for (const Exporting& tensor : tensors) {
-    const Tensor values = read_whole(source, tensor, each);
-    writer.write(tensor.spec.name, (tensor.dtype == tensor.spec.dtype ? values : ops::cast(values, tensor.spec.dtype)).bytes());
+    writer.write(tensor.spec.name, read_whole(source, tensor, each).bytes());
   }
   writer.commit();
 }
@@ -134,10 +126,18 @@ std::filesystem::path write_index(const std::filesystem::path& folder,
 
 }  // namespace
 
+std::uint64_t export_nbytes(const CheckpointReader& source, const ExportOptions& options) {
+  std::uint64_t nbytes = 0;
+  for (const Exporting& tensor : tensors_of(source, options)) {
+    nbytes += static_cast<std::uint64_t>(tensor.spec.shape.numel()) * size_of(tensor.plane.dtype);
+  }
+  return nbytes;
+}
+
 Exported export_model(CheckpointReader& source, const std::filesystem::path& output,
                       const ExportOptions& options,
                       const std::function<void(std::uint64_t nbytes)>& each) {
-  const auto files = share_out(tensors_of(source.manifest().layout, options), options.max_file_nbytes);
+  const auto files = share_out(tensors_of(source, options), options.max_file_nbytes);
   Exported exported;
   for (const std::vector<Exporting>& file : files) {
     for (const Exporting& tensor : file) {

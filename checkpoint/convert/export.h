@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load/checkpoint_reader.h"
+#include "checkpoint/load/reader.h"
 #include "runtime/base/dtype.h"
 
 namespace fsdptrain::checkpoint {
@@ -31,11 +31,15 @@ struct Exported {
   std::uint64_t nbytes = 0;
 };
 
-// One plane of all tensors as plain safetensors with the model's names. `output` is a file, which is
-// replaced if it is there; with max_file_nbytes a folder, made where it is missing, of files
+// Bytes that an export reads. ConfigError as below.
+std::uint64_t export_nbytes(const CheckpointReader& source, const ExportOptions& options);
+
+// One plane of all tensors as plain safetensors with the model's names. `output` is a file, which
+// is replaced if it is there; with max_file_nbytes a folder, made where it is missing, of files
 // "model-00001-of-00003.safetensors" and "model.safetensors.index.json", in the form of Hugging
 // Face's. Holds the largest tensor. ConfigError for a plane that no group has. A file appears when
-// it is whole; the index, by which the others are found, last. `each` gets the bytes that were read.
+// it is whole; the index, by which the others are found, last. `each` gets the bytes that were
+// read.
 Exported export_model(CheckpointReader& source, const std::filesystem::path& output,
                       const ExportOptions& options,
                       const std::function<void(std::uint64_t nbytes)>& each);

@@ -1,10 +1,11 @@
 #include "checkpoint/convert/reshard.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/convert/parts.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
 #include "checkpoint/format/block_file.h"
@@ -17,7 +18,6 @@ namespace fsdptrain::checkpoint {
 namespace {
 
 constexpr std::int64_t kGranule = 128;
-constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 
 std::int64_t rounded_up(std::int64_t value) {
   return (value + kGranule - 1) / kGranule * kGranule;
@@ -46,39 +46,37 @@ class Rewriting {
       : files_(files), source_(source), each_(each) {}
 
   SavedFile write(const std::filesystem::path& staging, const SavedLayout& layout,
-                  std::int64_t file, const std::map<std::string, std::string>& metadata) {
+                  std::int64_t file) {
     const std::vector<FilePiece> pieces = pieces_of_file(layout, file);
     const std::string name = rank_file_name(file);
-    BlockFileWriter writer(files_, staging / name, metadata, specs_of(layout, pieces));
+    BlockFileWriter writer(files_, staging / name, {}, specs_of(layout, pieces));
     for (const FilePiece& piece : pieces) {
-      copy(piece, layout.groups[piece.group].planes[piece.plane].dtype, writer);
+      Parts parts(source_, source_.manifest().layout.tensors[piece.tensor],
+                  layout.groups[piece.group].planes[piece.plane]);
+      for (std::int64_t begin = piece.in_tensor.begin; begin < piece.in_tensor.end;
+           begin += Parts::kElements) {
+        const std::span<const std::byte> part =
+            parts.read({begin, std::min(begin + Parts::kElements, piece.in_tensor.end)});
+        writer.append(part);
+        each_(part.size());
+      }
     }
     return {name, writer.finish()};
   }
 
  private:
-  void copy(const FilePiece& piece, DType dtype, BlockFileWriter& writer) {
-    for (std::int64_t begin = piece.in_tensor.begin; begin < piece.in_tensor.end; begin += kPartElements) {
-      const kernels::Range range{begin, std::min(begin + kPartElements, piece.in_tensor.end)};
-      buffer_.resize(static_cast<std::size_t>(range.size()) * size_of(dtype));
-      source_.read(piece.tensor, piece.plane, range, buffer_);
-      writer.append(buffer_);
-      each_(buffer_.size());
-    }
-  }
-
   FileSystem& files_;
   CheckpointReader& source_;
   const std::function<void(std::uint64_t nbytes)>& each_;
-  std::vector<std::byte> buffer_;
 };
 
 void check_objects(const Manifest& manifest, std::int64_t num_ranks) {
   for (const auto& [name, object] : manifest.objects) {
-    check<ConfigError>(object.kind == SavedObject::Kind::Replicated || num_ranks == manifest.num_ranks,
-                       "checkpoint of step {}: object '{}' is of {} ranks, each of which has its own: it "
-                       "cannot be cut for {}",
-                       manifest.step, name, manifest.num_ranks, num_ranks);
+    check<ConfigError>(
+        object.kind == SavedObject::Kind::Replicated || num_ranks == manifest.num_ranks,
+        "checkpoint of step {}: object '{}' is of {} ranks, each of which has its own: it "
+        "cannot be cut for {}",
+        manifest.step, name, manifest.num_ranks, num_ranks);
   }
 }
 
@@ -99,16 +97,18 @@ std::filesystem::path reshard(FileSystem& files, CheckpointReader& source,
   check_objects(source.manifest(), num_ranks);
   Manifest manifest = source.manifest();
   const std::filesystem::path path = folder / step_folder_name(manifest.step);
-  check<ConfigError>(!files.kind_of(path), "{}: is there already: give another folder", path.string());
+  check<ConfigError>(!files.kind_of(path), "{}: is there already: give another folder",
+                     path.string());
   manifest.attempt = make_attempt();
   manifest.num_ranks = num_ranks;
   manifest.layout = layout_for(source.manifest().layout, num_ranks);
   manifest.files.clear();
-  const std::filesystem::path staging = make_staging(files, folder, manifest.step, manifest.attempt);
+  const std::filesystem::path staging =
+      make_staging(files, folder, manifest.step, manifest.attempt);
   try {
     Rewriting rewriting(files, source, each);
     for (std::int64_t file = 0; file < num_ranks; ++file) {
-      manifest.files.push_back(rewriting.write(staging, manifest.layout, file, {}));
+      manifest.files.push_back(rewriting.write(staging, manifest.layout, file));
     }
     write_manifest(files, staging, manifest);
     return commit_staging(files, folder, manifest.step, manifest.attempt);

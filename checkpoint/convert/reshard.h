@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/load/checkpoint_reader.h"
+#include "checkpoint/load/reader.h"
 
 namespace fsdptrain::checkpoint {
 

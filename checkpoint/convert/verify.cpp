@@ -37,7 +37,9 @@ std::vector<std::string> verify(FileSystem& files, const ValidCheckpoint& checkp
     const SavedFile& saved = manifest.files[file];
     try {
       const BlockFileReader reader(files, checkpoint.folder / saved.name, saved.facts);
-      check_entries(reader, specs_of(manifest.layout, pieces_of_file(manifest.layout, static_cast<std::int64_t>(file))));
+      check_entries(reader,
+                    specs_of(manifest.layout,
+                             pieces_of_file(manifest.layout, static_cast<std::int64_t>(file))));
       reader.verify(each);
     } catch (const DataError& problem) {
       problems.emplace_back(problem.what());

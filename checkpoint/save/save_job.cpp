@@ -8,6 +8,7 @@
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
+#include "checkpoint/save/manifest_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 
@@ -66,19 +67,6 @@ void check_sizes(FileSystem& files, const std::filesystem::path& staging,
     check<IoError>(becomes_true(fits, time, goes_on), "{}: has {} bytes, and {} were written",
                    (staging / file.name).string(), nbytes.value_or(0), file.facts.nbytes);
   }
-}
-
-void write_manifest(FileSystem& files, const std::filesystem::path& staging,
-                    const Manifest& manifest) {
-  const std::string text = render_manifest(manifest);
-  const std::filesystem::path path = staging / kManifestName;
-  // Nothing that would not be read gets a name.
-  check<IoError>(parse_manifest(path.string(), text) == manifest,
-                 "{}: would not be read as it is written", path.string());
-  const auto file = files.create(path);
-  file->write_at(0, std::as_bytes(std::span(text)));
-  file->sync();
-  file->close();
 }
 
 }  // namespace

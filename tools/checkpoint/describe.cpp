@@ -39,9 +39,10 @@ std::vector<std::string> planes_of(const Manifest& manifest) {
   std::vector<std::string> texts;
   for (const auto& key : order) {
     const bool in_all = counts[key] == manifest.layout.groups.size();
-    texts.push_back(fmt::format("{} {}{}", key.first, key.second,
-                                in_all ? "" : fmt::format(" ({} of {} groups)", counts[key],
-                                                          manifest.layout.groups.size())));
+    texts.push_back(fmt::format(
+        "{} {}{}", key.first, key.second,
+        in_all ? ""
+               : fmt::format(" ({} of {} groups)", counts[key], manifest.layout.groups.size())));
   }
   return texts;
 }
@@ -129,9 +130,9 @@ std::string describe(const std::filesystem::path& path, const Manifest& manifest
   line("ranks", fmt::format("{}", manifest.num_ranks));
   line("files", fmt::format("{}, {}", manifest.files.size(),
                             size_text(static_cast<std::int64_t>(totals.nbytes))));
-  line("tensors", fmt::format("{} in {} groups, {:.2f} M elements", manifest.layout.tensors.size(),
-                              manifest.layout.groups.size(),
-                              static_cast<double>(totals.num_elements) * 1e-6));
+  line("tensors",
+       fmt::format("{} in {} groups, {:.2f} M elements", manifest.layout.tensors.size(),
+                   manifest.layout.groups.size(), static_cast<double>(totals.num_elements) * 1e-6));
   line("planes", fmt::format("{}", fmt::join(planes_of(manifest), ", ")));
   line("updates", updates_of(manifest));
   line("objects", objects.empty() ? "none" : fmt::format("{}", fmt::join(objects, ", ")));
@@ -157,11 +158,16 @@ Json to_json(const std::filesystem::path& path, const Manifest& manifest) {
   for (const auto& [name, object] : manifest.objects) {
     objects[name] = {{"kind", kind_of(object)}, {"values", object.values}};
   }
-  return {{"path", path.string()},       {"step", manifest.step},
-          {"attempt", manifest.attempt}, {"created", manifest.created},
-          {"by", manifest.writer},       {"ranks", manifest.num_ranks},
-          {"files", files},              {"groups", groups},
-          {"tensors", tensors},          {"objects", objects}};
+  return {{"path", path.string()},
+          {"step", manifest.step},
+          {"attempt", manifest.attempt},
+          {"created", manifest.created},
+          {"by", manifest.writer},
+          {"ranks", manifest.num_ranks},
+          {"files", files},
+          {"groups", groups},
+          {"tensors", tensors},
+          {"objects", objects}};
 }
 
 }  // namespace fsdptrain::tools

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <string>
 
 #include "checkpoint/folder/names.h"
+#include "checkpoint/folder/scan.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
 #include "tools/train/run_folder.h"
@@ -27,10 +29,11 @@ fs::path without_slash(const fs::path& path) {
 }
 
 void check_is_folder(FileSystem& files, const fs::path& path) {
-  check<DataError>(files.kind_of(path) == EntryKind::Folder,
-                   "{}: there is no such folder: give a checkpoint, a folder of checkpoints or that "
-                   "of a run",
-                   path.string());
+  check<DataError>(
+      files.kind_of(path) == EntryKind::Folder,
+      "{}: there is no such folder: give a checkpoint, a folder of checkpoints or that "
+      "of a run",
+      path.string());
 }
 
 }  // namespace
@@ -63,17 +66,19 @@ std::vector<fs::path> list_checkpoints(FileSystem& files, const fs::path& given)
   return found;
 }
 
-checkpoint::ValidCheckpoint find_checkpoint(FileSystem& files, const fs::path& given) {
+checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& given) {
   const fs::path path = without_slash(given);
   check_is_folder(files, path);
   if (is_checkpoint(files, path)) {
-    return checkpoint::look_at(files, path);
+    return checkpoint::CheckpointReader::open(files, path);
   }
   const fs::path folder = find_checkpoints(files, path);
   const checkpoint::Scan scan = checkpoint::scan(files, folder);
-  check<DataError>(!scan.valid.empty(), "{}: holds no valid checkpoint: {}", folder.string(),
-                   scan.invalid.empty() ? "there is none" : fmt::format("{}", fmt::join(scan.invalid, "; ")));
-  return checkpoint::look_at_step(files, folder, scan.valid.front());
+  check<DataError>(
+      !scan.valid.empty(), "{}: holds no valid checkpoint: {}", folder.string(),
+      scan.invalid.empty() ? "there is none" : fmt::format("{}", fmt::join(scan.invalid, "; ")));
+  return checkpoint::CheckpointReader::open(
+      files, folder / checkpoint::step_folder_name(scan.valid.front()));
 }
 
 }  // namespace fsdptrain::tools

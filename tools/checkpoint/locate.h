@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/folder/scan.h"
 #include "checkpoint/io/file_system.h"
+#include "checkpoint/load/reader.h"
 
 // What a path on the command line stands for: a checkpoint, a folder of checkpoints, or the folder
 // of a run, which has one.
@@ -20,7 +20,7 @@ std::vector<std::filesystem::path> list_checkpoints(checkpoint::FileSystem& file
                                                     const std::filesystem::path& path);
 
 // The checkpoint itself, or the newest valid one of the folder. DataError saying what is wrong.
-checkpoint::ValidCheckpoint find_checkpoint(checkpoint::FileSystem& files,
-                                            const std::filesystem::path& path);
+checkpoint::CheckpointReader open_checkpoint(checkpoint::FileSystem& files,
+                                             const std::filesystem::path& path);
 
 }  // namespace fsdptrain::tools
