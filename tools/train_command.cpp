@@ -2,6 +2,8 @@
 
 #include "tools/commands.h"
 #include "tools/config.h"
+#include "tools/plan/comparison.h"
+#include "tools/plan/memory_plan.h"
 #include "tools/train/train.h"
 
 namespace fsdptrain::tools {
@@ -58,12 +60,17 @@ Examples:
                    "among them; at most one for each micro-batch of a step")
       ->check(whole_number(1, 64))
       ->type_name("N");
-  return {command, [arguments] {
+  const CompareMemory compare_memory = [](const Config& config, const comm::Member& member,
+                                          int threads, const MemoryCounters& measured) {
+    return planned_and_measured(plan_memory(config, member.size, member.rank, threads), measured);
+  };
+  return {command, [arguments, compare_memory] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
             require_key(config, "data.tokens");
             return train(config, {.existing = arguments->overwrite ? RunFolder::Existing::Overwrite
                                                                    : RunFolder::Existing::Refuse,
-                                  .threads_as_ranks = arguments->threads_as_ranks});
+                                  .threads_as_ranks = arguments->threads_as_ranks,
+                                  .compare_memory = compare_memory});
           }};
 }
 

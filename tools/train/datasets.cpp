@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/data/fingerprint.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -64,6 +66,20 @@ std::vector<const data::TokenSource*> Datasets::sources() const {
     add(*dataset);
   }
   return sources;
+}
+
+std::vector<DataFile> Datasets::files() const {
+  std::vector<DataFile> files;
+  for (const data::TokenSource* source : sources()) {
+    for (const auto& file : source->files()) {
+      const File bytes = file->open();
+      files.push_back({.path = file->path().string(),
+                       .nbytes = bytes.size(),
+                       .num_tokens = file->num_tokens(),
+                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
+    }
+  }
+  return files;
 }
 
 Datasets open_datasets(const Config& config) {

@@ -8,16 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace fsdptrain::tools {
+#include "tools/train/datasets.h"
 
-// A file of tokens that a run reads.
-struct DataFile {
-  std::string path;
-  std::uint64_t nbytes = 0;
-  std::uint64_t num_tokens = 0;
-  // Text that is another where the content is another; empty: not taken.
-  std::string fingerprint;
-};
+namespace fsdptrain::tools {
 
 // What run.json says beside what the process, the build and the machine say of themselves.
 struct RunFacts {

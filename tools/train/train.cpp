@@ -6,7 +6,6 @@
 #include <exception>
 #include <fmt/format.h>
 #include <optional>
-#include <string_view>
 
 #include "comm/init/run_rank.h"
 #include "comm/nccl/connect.h"
@@ -19,20 +18,12 @@
 #include "tools/config_fields.h"
 #include "tools/exit_code.h"
 #include "tools/stop_signals.h"
+#include "tools/train/data_parallel.h"
 #include "tools/train/from_config.h"
 #include "tools/train/trainer.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-void check_num_ranks(const Config& config, int num_ranks, std::string_view who) {
-  const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
-  check<ConfigError>(num_ranks <= num_micro_batches,
-                     "{}: {} ranks need as many micro-batches, but a step has {} "
-                     "(train.global_batch / train.micro_batch): run at most {} ranks, lower "
-                     "train.micro_batch or raise train.global_batch",
-                     who, num_ranks, num_micro_batches, num_micro_batches);
-}
 
 comm::World::Options world_options(const Config& config) {
   return {.device = device_of(config.run),
@@ -64,7 +55,8 @@ int train_threads(const Config& config, const TrainOptions& options, const StopS
                       .existing = options.existing,
                       .signals = signals,
                       .account = world.rank() == 0 ? &account : nullptr,
-                      .debug_break = debug_break},
+                      .debug_break = debug_break,
+                      .compare_memory = options.compare_memory},
                      world)
                  .run();
   });
@@ -101,7 +93,8 @@ int train_process(const Config& config, const TrainOptions& options,
                                 .signals = signals,
                                 .account = membership.rank == 0 ? &account : nullptr,
                                 .debug_break = job.debug_break(),
-                                .is_bound = comm::is_bound(membership)},
+                                .is_bound = comm::is_bound(membership),
+                                .compare_memory = options.compare_memory},
                                job.world())
                            .run();
     // All is written: when one rank has ended, its launcher may kill the others.
@@ -148,8 +141,9 @@ int train(const Config& config, const TrainOptions& options) {
       "--threads-as-ranks: this process is a rank itself ({}): leave the option out, "
       "or start it without a launcher",
       comm::to_string(membership));
-  check_num_ranks(config, has_threads ? options.threads_as_ranks : membership.size,
-                  has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
+  num_micro_batches_of_rank(
+      config.train, has_threads ? options.threads_as_ranks : membership.size,
+      has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
   // Before all else: building a large model to be refused then would take minutes.
   RunFolder::check_free(config, options.existing);
   prepare_device(config.run);

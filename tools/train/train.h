@@ -2,6 +2,7 @@
 
 #include "tools/config.h"
 #include "tools/train/run_folder.h"
+#include "tools/train/run_report.h"
 
 namespace fsdptrain::tools {
 
@@ -10,6 +11,8 @@ struct TrainOptions {
   // So many threads of this process train as ranks, run.threads divided among them. 0: this process
   // is one rank, of the job that its launcher has started.
   int threads_as_ranks = 0;
+  // For the end of the run; empty: nobody plans.
+  CompareMemory compare_memory = {};
 };
 
 // Trains by the configuration and fills the run's folder (docs/formats.md). Returns the exit code:

@@ -149,6 +149,27 @@ void save_weights(const std::optional<std::filesystem::path>& path, shard::Shard
   }
 }
 
+void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+                      const data::Vocabulary& vocabulary) {
+  const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
+  using Path = std::optional<std::filesystem::path>;
+  std::exception_ptr failure;
+  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
+    try {
+      save_weights(path, rank.sharded(), info, average);
+    } catch (const std::exception&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  };
+  save(folder == nullptr ? Path() : folder->weights(), nullptr);
+  if (rank.average() != nullptr) {
+    save(folder == nullptr ? Path() : folder->average_weights(), rank.average());
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
 WeightsInfo read_weights_info(const std::filesystem::path& path) {
   const checkpoint::SafetensorsReader reader(path);
   WeightsInfo info{.config = parse_config(find_metadata(reader, "config"), path.string()),
