@@ -112,7 +112,9 @@ SavedLayout layout_of(const StateTensors& tensors) {
     const std::int64_t granules =
         (chunk + tensors.num_replicas * kPartGranule - 1) / (tensors.num_replicas * kPartGranule);
     SavedGroup saved{.name = group.name,
-                     .part = tensors.num_replicas == 1 ? chunk : granules * kPartGranule,
+                     // A group may be of parameters without elements.
+                     .part = std::max<std::int64_t>(
+                         tensors.num_replicas == 1 ? chunk : granules * kPartGranule, 1),
                      .planes = {}};
     for (const StatePlane& plane : group.planes) {
       saved.planes.push_back({.name = plane.name, .dtype = plane.values.dtype()});
