@@ -46,6 +46,7 @@ constexpr std::string_view kStreams[] = {"separate", "shared"};
 constexpr std::string_view kReshard[] = {"auto", "yes", "no"};
 constexpr std::string_view kAccumulations[] = {"sharded", "exact", "unsharded"};
 constexpr std::string_view kNonFinite[] = {"stop", "skip"};
+constexpr std::string_view kOnError[] = {"continue", "stop"};
 constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
 constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
 constexpr std::string_view kRopeScalings[] = {"none", "linear", "llama3"};
@@ -59,6 +60,7 @@ constexpr std::string_view kScaled[] = {"linear", "llama3"};
 constexpr std::string_view kLlama3[] = {"llama3"};
 constexpr std::string_view kSkip[] = {"skip"};
 constexpr std::string_view kCuda[] = {"cuda"};
+constexpr std::string_view kContinue[] = {"continue"};
 
 std::vector<Field> make_fields() {
   static const std::vector<std::string_view> models = model_names();
@@ -74,6 +76,7 @@ std::vector<Field> make_fields() {
   const Field::Condition llama3{"model.rope_scaling", kLlama3};
   const Field::Condition skipping{"train.non_finite", kSkip};
   const Field::Condition on_cuda{"run.device", kCuda};
+  const Field::Condition continuing{"checkpoint.on_error", kContinue};
   // One line is one key.
   // clang-format off
   return {
@@ -152,6 +155,14 @@ std::vector<Field> make_fields() {
 
       {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes to write one parameter of the weights to disk, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
       {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
+
+      {"checkpoint", "every", "steps between checkpoints, from which the same command goes on; there is always one behind the last step, and where a signal ends the run; 0: no others", [](Config& c) -> Slot { return &c.checkpoint.every; }, at_least(0)},
+      {"checkpoint", "every_minutes", "minutes between checkpoints, counted from the one before, whichever asked for it; 0: none for that", [](Config& c) -> Slot { return &c.checkpoint.every_minutes; }, between(0, 1e6)},
+      {"checkpoint", "keep", "how many of the newest stay, beside the one that the run went on from; 0: all", [](Config& c) -> Slot { return &c.checkpoint.keep; }, at_least(0)},
+      {"checkpoint", "async", "whether training goes on while a checkpoint is written, from a copy in memory; where the run ends it waits", [](Config& c) -> Slot { return &c.checkpoint.async; }},
+      {"checkpoint", "on_error", "what a checkpoint that cannot be written does: warn, and train on, or end the run", [](Config& c) -> Slot { return &c.checkpoint.on_error; }, one_of(kOnError)},
+      {"checkpoint", "error_limit", "checkpoints that fail in a row and end the run all the same", [](Config& c) -> Slot { return &c.checkpoint.error_limit; }, at_least(1), continuing},
+      {"checkpoint", "timeout", "seconds that a checkpoint may take until it counts as failed", [](Config& c) -> Slot { return &c.checkpoint.timeout; }, between(1, 31536000)},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
 

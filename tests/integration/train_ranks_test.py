@@ -114,7 +114,7 @@ class TrainRanks(TrainTest):
             self.check_error(REFUSED, f"--threads-as-ranks: must be a whole number from 1 to 64, got {number}",
                              "train", *SPREAD, "--threads-as-ranks", number)
         self.check_error(REFUSED, "--threads-as-ranks: 7 ranks need as many micro-batches, but a step has 6 "
-                         "(train.global_batch / train.micro_batch): run at most 6 ranks, lower",
+                         "(train.global_batch / train.micro_batch): take no more ranks than that, lower",
                          "train", *SPREAD, "--threads-as-ranks", "7")
         self.assertFalse((self.folder / "run").exists())
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <string>
+#include <string_view>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/scan.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
-#include "tools/train/run_folder.h"
 
 namespace fsdptrain::tools {
 
@@ -17,6 +17,9 @@ using checkpoint::EntryKind;
 using checkpoint::FileSystem;
 
 namespace {
+
+// Of a run (RunFolder::checkpoints()).
+constexpr std::string_view kCheckpointsFolder = "checkpoints";
 
 bool is_checkpoint(FileSystem& files, const fs::path& path) {
   return checkpoint::step_of(path.filename().native()) ||
@@ -40,7 +43,7 @@ void check_is_folder(FileSystem& files, const fs::path& path) {
 
 fs::path find_checkpoints(FileSystem& files, const fs::path& path) {
   check_is_folder(files, path);
-  const fs::path of_run = path / RunFolder::kCheckpoints;
+  const fs::path of_run = path / kCheckpointsFolder;
   if (files.kind_of(of_run) == EntryKind::Folder) {
     return of_run;
   }

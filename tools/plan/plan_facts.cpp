@@ -23,7 +23,7 @@ std::int64_t average_nbytes(TrainingRank& rank) {
     nbytes +=
         as_signed(size_class(static_cast<std::size_t>(values.numel()) * size_of(values.dtype())));
   }
-  return rank.has_average() ? nbytes : 0;
+  return rank.average() != nullptr ? nbytes : 0;
 }
 
 std::int64_t pool_nbytes(const shard::ShardedModel& model) {

@@ -2,7 +2,7 @@
 
 #include "comm/meta/traffic.h"
 #include "tools/plan/memory_plan.h"
-#include "tools/plan/training_rank.h"
+#include "tools/train/training_rank.h"
 
 // What follows from a rank that has been run on meta.
 namespace fsdptrain::tools {

@@ -149,6 +149,35 @@ void save_weights(const std::optional<std::filesystem::path>& path, shard::Shard
   }
 }
 
+void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+                      const data::Vocabulary& vocabulary) {
+  const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
+  using Path = std::optional<std::filesystem::path>;
+  std::exception_ptr failure;
+  try {
+    if (folder != nullptr) {
+      folder->check_held();
+    }
+  } catch (const IoError&) {
+    failure = std::current_exception();
+    folder = nullptr;
+  }
+  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
+    try {
+      save_weights(path, rank.sharded(), info, average);
+    } catch (const std::exception&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  };
+  save(folder == nullptr ? Path() : folder->weights(), nullptr);
+  if (rank.average() != nullptr) {
+    save(folder == nullptr ? Path() : folder->average_weights(), rank.average());
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
 WeightsInfo read_weights_info(const std::filesystem::path& path) {
   const checkpoint::SafetensorsReader reader(path);
   WeightsInfo info{.config = parse_config(find_metadata(reader, "config"), path.string()),
@@ -180,6 +209,10 @@ void load_weights(const std::filesystem::path& path, shard::ShardedModel& model)
     }
   }
   model.bump_epoch();
+  check_finite(path, model);
+}
+
+void check_finite(const std::filesystem::path& path, shard::ShardedModel& model) {
   const std::string bad = non_finite_parameter(model);
   check<DataError>(bad.empty(),
                    "{}: {} holds a value that is not finite: the file is damaged, or the training "
