@@ -37,6 +37,7 @@ Command add_version_command(CLI::App& app);
 // The second is one rank of the first, and hidden.
 Command add_bench_comm_command(CLI::App& app);
 Command add_bench_comm_rank_command(CLI::App& app);
+Command add_bench_checkpoint_command(CLI::App& app);
 Command add_bench_data_command(CLI::App& app);
 Command add_bench_gemm_command(CLI::App& app);
 Command add_bench_launch_command(CLI::App& app);
