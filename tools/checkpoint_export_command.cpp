@@ -50,7 +50,7 @@ checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   checkpoint::ExportOptions options = options_of(arguments);
-  options.metadata = export_metadata(source.manifest());
+  options.metadata = {{"format", "pt"}};
   const StopSignals signals;
   Progress progress("export", checkpoint::export_nbytes(source, options));
   std::uint64_t done = 0;
