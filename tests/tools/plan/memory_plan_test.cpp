@@ -111,12 +111,11 @@ std::vector<MemoryCounters> run_trainer(const Case& made, Backend backend) {
   comm::run_ranks(testing::thread_ranks(backend, made.world), [&](comm::World& world) {
     comm::DebugBreak debug_break({}, world.rank());
     Trainer trainer({.config = made.config,
-                     .existing = RunFolder::Existing::Refuse,
                      .signals = signals,
                      .account = nullptr,
                      .debug_break = debug_break},
                     world);
-    CHECK(trainer.run() == 0);
+    CHECK(trainer.run().signal == 0);
     counters[static_cast<std::size_t>(world.rank())] =
         current_context().allocator(Device::cpu()).counters();
   });
