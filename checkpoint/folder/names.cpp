@@ -51,13 +51,13 @@ std::string staging_name(std::int64_t step, std::string_view attempt) {
   return fmt::format("{}.{}", step, attempt);
 }
 
-bool is_staging_name(std::string_view name) {
+std::optional<std::int64_t> step_of_staging(std::string_view name) {
   const std::size_t dot = name.find('.');
   if (dot == std::string_view::npos || !is_attempt(name.substr(dot + 1))) {
-    return false;
+    return std::nullopt;
   }
   const std::optional<std::int64_t> step = parse_step(name.substr(0, dot));
-  return step && staging_name(*step, name.substr(dot + 1)) == name;
+  return step && staging_name(*step, name.substr(dot + 1)) == name ? step : std::nullopt;
 }
 
 std::vector<std::int64_t> list_steps(FileSystem& files, const std::filesystem::path& folder) {

@@ -34,8 +34,8 @@ std::string make_attempt();
 bool is_attempt(std::string_view text);
 // "20.<attempt>"
 std::string staging_name(std::int64_t step, std::string_view attempt);
-// Whether it is a name as above, of any attempt.
-bool is_staging_name(std::string_view name);
+// Of a name as above and no other, of any attempt.
+std::optional<std::int64_t> step_of_staging(std::string_view name);
 
 // The steps of all that is named as a checkpoint, valid or not, newest first. Empty where there is
 // no folder; one that cannot be listed is an IoError, since "none" would begin a run anew.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "checkpoint/folder/names.h"
+#include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {
@@ -46,6 +47,17 @@ std::vector<FolderEntry> list_if_there(FileSystem& files, const path& folder) {
                                                     : std::vector<FolderEntry>();
 }
 
+// After a loss of power a folder that was renamed may be there under both names: what is in one is
+// in the other, and must not be removed.
+bool are_one(FileSystem& files, const path& a, const path& b) {
+  try {
+    return read_text(files, a / kManifestName, kMaxManifestBytes) ==
+           read_text(files, b / kManifestName, kMaxManifestBytes);
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
 void remove_trash(FileSystem& files, const path& folder, const FolderEntry& entry) {
   const path trashed = folder / kTrashFolder / entry.name;
   const std::optional<TrashName> name = parse_trash_name(entry.name);
@@ -58,7 +70,20 @@ void remove_trash(FileSystem& files, const path& folder, const FolderEntry& entr
     files.sync_folder(folder);
     return;
   }
-  remove_all(files, trashed);
+  if (!are_one(files, trashed, original)) {
+    remove_all(files, trashed);
+  }
+}
+
+void remove_staging(FileSystem& files, const path& folder, const FolderEntry& entry) {
+  const path staging = folder / kStagingFolder / entry.name;
+  const std::optional<std::int64_t> step = step_of_staging(entry.name);
+  if (step && entry.kind == EntryKind::Folder &&
+      !are_one(files, staging, folder / step_folder_name(*step))) {
+    files.make_folder(folder / kTrashFolder);
+    files.rename(staging, folder / kTrashFolder / entry.name);
+    remove_all(files, folder / kTrashFolder / entry.name);
+  }
 }
 
 }  // namespace
@@ -129,13 +154,7 @@ std::vector<std::string> sweep(FileSystem& files, const path& folder) {
     try_to([&] { remove_trash(files, folder, entry); });
   }
   for (const FolderEntry& entry : list_if_there(files, folder / kStagingFolder)) {
-    if (is_staging_name(entry.name) && entry.kind == EntryKind::Folder) {
-      try_to([&] {
-        files.make_folder(folder / kTrashFolder);
-        files.rename(folder / kStagingFolder / entry.name, folder / kTrashFolder / entry.name);
-        remove_all(files, folder / kTrashFolder / entry.name);
-      });
-    }
+    try_to([&] { remove_staging(files, folder, entry); });
   }
   return problems;
 }

@@ -45,12 +45,12 @@ TEST_SUITE("checkpoint/folder/names") {
     CHECK(attempts.size() == 100);
     const std::string attempt = *attempts.begin();
     CHECK(is_attempt(attempt));
-    CHECK(is_staging_name(staging_name(20, attempt)));
+    CHECK(step_of_staging(staging_name(20, attempt)) == 20);
     for (const std::string& name :
          {std::string("20"), "20." + attempt.substr(1), "020." + attempt, "." + attempt,
           "-1." + attempt, "20." + attempt + ".x", "mine." + attempt}) {
       CAPTURE(name);
-      CHECK_FALSE(is_staging_name(name));
+      CHECK_FALSE(step_of_staging(name));
     }
   }
 
