@@ -201,6 +201,36 @@ class Resume(TrainTest):
         self.assertIn("exp_avg", result.stderr)
         self.assertTrue((self.folder / "run/weights_ema.safetensors").exists())
 
+    def test_a_change_stays_allowed_where_its_attempt_left_no_checkpoint(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        changed = [*TINY, *LONG, "--set", "train.ema_decay=0.5", "--set", "log.every=1"]
+        code, errors = self.run_until("  loss ", signal.SIGKILL, [*changed, "--allow-change=steps,ema_decay"])
+        self.assertEqual(code, -signal.SIGKILL, errors)
+        self.assertEqual(self.checkpoints(), ["step-00000012"])
+        result = self.run_cli("train", *changed)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("attempt 3 goes on from run/checkpoints/step-00000012", result.stdout)
+        self.assertEqual([attempt["changes"] == [] for attempt in self.record()["earlier"]], [True, False])
+
+    def test_checkpoints_come_by_the_clock_too(self):
+        self.prepare(TEXT)
+        for ranks in (1, 2):
+            output = self.check_done("train", *TINY, "--overwrite", "--threads-as-ranks", str(ranks), "--set",
+                                     "train.steps=1000", "--set", "checkpoint.every_minutes=0.003", "--set",
+                                     "checkpoint.keep=0")
+            steps = [int(name[5:]) for name in self.checkpoints()]
+            self.assertGreater(len(steps), 2)
+            self.assertEqual(steps[-1], 1000)
+            self.assertEqual(output.count("checkpoint in"), len(steps))
+
+    def test_as_many_checkpoints_stay_as_are_to_be_kept(self):
+        self.prepare(TEXT)
+        for keep, names in ((1, [12]), (2, [10, 12]), (0, [2, 4, 6, 8, 10, 12])):
+            self.check_done("train", *TINY, "--overwrite", "--set", "checkpoint.every=2", "--set",
+                            f"checkpoint.keep={keep}")
+            self.assertEqual(self.checkpoints(), [f"step-{step:08}" for step in names])
+
     def test_other_data_under_the_same_name_are_refused(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/save/saver.h"
 #include "comm/meta/meta_ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/processors.h"
