@@ -281,6 +281,24 @@ TEST_SUITE("checkpoint/load/loader") {
     });
   }
 
+  TEST_CASE("parameters that are gathered when a state is loaded are gathered anew") {
+    MemoryFiles files;
+    save_steps(files, Mode::Sharded, 2, 1);
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun fresh(world, Mode::Sharded, 77);
+      load_newest(files, world, fresh.state(), kFolder);
+      CheckpointRun program(world, Mode::Sharded, 77);
+      for (const auto& unit : program.sharded->units()) {
+        unit->set_reshard_after_backward(false);
+      }
+      program.compute_gradients(5);
+      load_newest(files, world, program.state(), kFolder);
+      fresh.train_step(6);
+      program.train_step(6);
+      CHECK(num_different_bits(all_state_of(fresh), all_state_of(program)) == 0);
+    });
+  }
+
   TEST_CASE("a rank opens the files that have its part, each once, and no others") {
     MemoryFiles files;
     save_steps(files, Mode::Sharded, 8, 1);
