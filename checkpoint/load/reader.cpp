@@ -14,22 +14,20 @@ constexpr std::size_t kMaxOpenFiles = 16;
 
 }  // namespace
 
-// A part of a want that one piece of one file has.
+// A piece of one file with something of a want in it.
 struct CheckpointReader::Source {
-  std::int64_t file = 0;
   // In the file.
-  std::string piece;
-  // Elements of the piece, in its tensor.
-  kernels::Range in_tensor;
-  // Of those, the wanted ones.
-  kernels::Range wanted;
+  std::string name;
+  ReadPiece piece;
+  // From elements of the piece to elements of `out`.
+  std::vector<Run> runs;
   DType dtype = DType::Float32;
   std::span<std::byte> out;
-  const TensorEntry* entry = nullptr;
+  // Behind its lookup: where what is read begins in the file.
+  std::uint64_t begin = 0;
 
-  std::uint64_t begin() const {
-    return entry->begin +
-           static_cast<std::uint64_t>(wanted.begin - in_tensor.begin) * size_of(dtype);
+  std::size_t nbytes_of(std::int64_t numel) const {
+    return static_cast<std::size_t>(numel) * size_of(dtype);
   }
 };
 
@@ -45,17 +43,19 @@ struct CheckpointReader::OpenFile {
 
 CheckpointReader::CheckpointReader(FileSystem& files, std::filesystem::path folder,
                                    Manifest manifest)
-    : files_(files), folder_(std::move(folder)), manifest_(std::move(manifest)) {
+    : files_(files),
+      folder_(std::move(folder)),
+      manifest_(std::move(manifest)),
+      planner_(manifest_.layout) {
   for (std::size_t i = 0; i < manifest_.layout.tensors.size(); ++i) {
     by_name_[manifest_.layout.tensors[i].name] = i;
   }
 }
 
 CheckpointReader CheckpointReader::open(FileSystem& files, const std::filesystem::path& folder) {
-  return {files, folder, look_at(files, folder).manifest};
+  return CheckpointReader(files, folder, look_at(files, folder).manifest);
 }
 
-CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 CheckpointReader::~CheckpointReader() = default;
 
 const SavedTensor* CheckpointReader::find(std::string_view name) const {
@@ -75,11 +75,13 @@ void CheckpointReader::read(std::span<const Want> wants) {
   for (const Want& want : wants) {
     add_sources(sources, want);
   }
-  std::ranges::stable_sort(sources, {}, &Source::file);
+  const auto file_of_source = [](const Source& source) { return source.piece.saved.file; };
+  std::ranges::stable_sort(sources, {}, file_of_source);
   for (auto begin = sources.begin(); begin != sources.end();) {
-    const auto end = std::find_if(begin, sources.end(),
-                                  [&](const Source& source) { return source.file != begin->file; });
-    read_from(begin->file, {begin, end});
+    const auto end = std::find_if(begin, sources.end(), [&](const Source& source) {
+      return file_of_source(source) != file_of_source(*begin);
+    });
+    read_from(file_of_source(*begin), {begin, end});
     begin = end;
   }
 }
@@ -88,45 +90,51 @@ void CheckpointReader::add_sources(std::vector<Source>& sources, const Want& wan
   const SavedTensor& tensor = *want.tensor;
   const SavedPlane* const plane = find_plane(tensor, want.plane);
   check<DataError>(plane != nullptr, "{}: {} has no {}", folder_.string(), tensor.name, want.plane);
-  const std::size_t element = size_of(plane->dtype);
-  check<ShapeError>(want.elements.begin >= 0 && want.elements.size() >= 0 &&
-                        want.elements.end <= tensor.shape.numel() &&
-                        want.out.size() == static_cast<std::size_t>(want.elements.size()) * element,
-                    "{}: elements [{}, {}) of {} with {} into {} bytes", folder_.string(),
-                    want.elements.begin, want.elements.end, tensor.name, tensor.shape,
-                    want.out.size());
-  const std::int64_t part = manifest_.layout.groups[static_cast<std::size_t>(tensor.group)].part;
-  for (std::int64_t begin = want.elements.begin; begin < want.elements.end;) {
-    const std::int64_t file = (tensor.offset + begin) / part;
-    const kernels::Range piece{std::max(file * part - tensor.offset, std::int64_t{0}),
-                               std::min((file + 1) * part - tensor.offset, tensor.shape.numel())};
-    const kernels::Range wanted{begin, std::min(piece.end, want.elements.end)};
-    sources.push_back({.file = file,
-                       .piece = piece_name(plane->name, tensor, piece.begin, piece.end),
-                       .in_tensor = piece,
-                       .wanted = wanted,
+  check<ShapeError>(
+      want.out.size() == static_cast<std::size_t>(want.elements.size()) * size_of(plane->dtype),
+      "{}: elements [{}, {}) of {} as {} do not fit into {} bytes", folder_.string(),
+      want.elements.begin, want.elements.end, tensor.name, plane->dtype, want.out.size());
+  const WantedPart wanted = wanted_range(tensor.shape, want.elements);
+  ReadPlan plan = planner_.plan(by_name_.find(tensor.name)->second, wanted);
+  for (ReadPiece& piece : plan.pieces) {
+    sources.push_back({.name = read_piece_name(plane->name, tensor, piece),
+                       .piece = piece,
+                       .runs = runs_of(piece, wanted),
                        .dtype = plane->dtype,
-                       .out = want.out.subspan(
-                           static_cast<std::size_t>(wanted.begin - want.elements.begin) * element,
-                           static_cast<std::size_t>(wanted.size()) * element)});
-    begin = wanted.end;
+                       .out = want.out});
   }
 }
 
 void CheckpointReader::read_from(std::int64_t file, std::span<Source> sources) {
   OpenFile& open = file_of(file);
   for (Source& source : sources) {
-    source.entry = open.reader.find(source.piece);
-    const auto nbytes = static_cast<std::uint64_t>(source.in_tensor.size()) * size_of(source.dtype);
-    check<DataError>(source.entry != nullptr && source.entry->dtype == source.dtype &&
-                         source.entry->nbytes() == nbytes,
+    const TensorEntry* const entry = open.reader.find(source.name);
+    const std::size_t nbytes = source.nbytes_of(source.piece.saved.in_box.size());
+    check<DataError>(entry != nullptr && entry->dtype == source.dtype && entry->nbytes() == nbytes,
                      "{}: {} is not there as {} with {} bytes, which the manifest wants",
-                     open.reader.path().string(), source.piece, source.dtype, nbytes);
+                     open.reader.path().string(), source.name, source.dtype, nbytes);
+    source.begin = entry->begin + source.nbytes_of(source.piece.span.begin);
   }
   std::ranges::sort(sources, {}, &Source::begin);
   for (const Source& source : sources) {
-    open.reader.read(source.begin(), source.out, open.ends);
+    read_source(open, source);
     ++counts_.pieces;
+  }
+}
+
+void CheckpointReader::read_source(OpenFile& file, const Source& source) {
+  const std::size_t nbytes = source.nbytes_of(source.piece.span.size());
+  if (source.runs.size() == 1) {
+    const std::size_t to = source.nbytes_of(source.runs.front().to);
+    file.reader.read(source.begin, source.out.subspan(to, nbytes), file.ends);
+    return;
+  }
+  std::vector<std::byte> span(nbytes);
+  file.reader.read(source.begin, span, file.ends);
+  for (const Run& run : source.runs) {
+    const std::size_t from = source.nbytes_of(run.from - source.piece.span.begin);
+    std::ranges::copy(std::span(span).subspan(from, source.nbytes_of(run.count)),
+                      source.out.subspan(source.nbytes_of(run.to)).begin());
   }
 }
 

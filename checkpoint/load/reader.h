@@ -14,6 +14,7 @@
 #include "checkpoint/format/block_file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/io/file_system.h"
+#include "checkpoint/plan/read_plan.h"
 
 namespace fsdptrain::checkpoint {
 
@@ -25,7 +26,6 @@ class CheckpointReader {
   CheckpointReader(FileSystem& files, std::filesystem::path folder, Manifest manifest);
   // Reads the manifest, and looks whether all files are there.
   static CheckpointReader open(FileSystem& files, const std::filesystem::path& folder);
-  CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader(const CheckpointReader&) = delete;
   CheckpointReader& operator=(const CheckpointReader&) = delete;
   ~CheckpointReader();
@@ -45,7 +45,8 @@ class CheckpointReader {
     // As many bytes as the elements have.
     std::span<std::byte> out;
   };
-  // In any order: each file is opened once, and read from its beginning to its end.
+  // In any order: each file is opened once, and read from its beginning to its end. Where a tensor
+  // was saved in boxes, what lies between two rows of it is read too.
   void read(std::span<const Want> wants);
 
   // What was opened and asked for so far: files, also again, and pieces.
@@ -62,10 +63,12 @@ class CheckpointReader {
   void add_sources(std::vector<Source>& sources, const Want& want) const;
   OpenFile& file_of(std::int64_t file);
   void read_from(std::int64_t file, std::span<Source> sources);
+  void read_source(OpenFile& file, const Source& source);
 
   FileSystem& files_;
   std::filesystem::path folder_;
   Manifest manifest_;
+  ReadPlanner planner_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
   // The last used first.
   std::list<OpenFile> open_;

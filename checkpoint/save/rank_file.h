@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "checkpoint/format/block_file.h"
-#include "checkpoint/format/layout.h"
 #include "checkpoint/io/file_system.h"
 
 // The file of one rank.
@@ -18,22 +17,6 @@ namespace fsdptrain::checkpoint {
 
 // "rank-00003.safetensors": five digits, more where it takes them.
 std::string rank_file_name(std::int64_t file);
-
-// Elements of a plane of a tensor that are in one file: none of them empty.
-struct FilePiece {
-  std::size_t group = 0;
-  std::size_t plane = 0;
-  std::size_t tensor = 0;
-  // Of the tensor.
-  kernels::Range in_tensor;
-  // Of the group's buffer.
-  kernels::Range in_buffer;
-};
-
-// In the order of the file: by group, plane and offset. Of tensors that are cut by ranges.
-std::vector<FilePiece> pieces_of_file(const SavedLayout& layout, std::int64_t file);
-// The same as the tensors of a file.
-std::vector<TensorSpec> specs_of(const SavedLayout& layout, std::span<const FilePiece> pieces);
 
 struct RankFile {
   std::filesystem::path path;

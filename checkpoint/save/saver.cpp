@@ -8,6 +8,7 @@
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
+#include "checkpoint/plan/layout_index.h"
 #include "checkpoint/save/opening.h"
 #include "checkpoint/save/rank_file.h"
 #include "checkpoint/save/save_job.h"
@@ -39,8 +40,8 @@ std::string report_of(const std::optional<BackgroundWork::Outcome>& outcome) {
 }
 
 std::vector<Tensor> windows_of_state(const StateTensors& tensors) {
-  const auto pieces = pieces_of_file(layout_of(tensors), tensors.file());
-  return windows_of(tensors, pieces);
+  const SavedLayout layout = layout_of(tensors);
+  return windows_of(tensors, LayoutIndex(layout).pieces_of(tensors.file()));
 }
 
 bool is_on_host(const StateTensors& tensors) {
@@ -123,15 +124,16 @@ void Saver::begin(std::int64_t step) {
   for (const std::string& text : world_.exchange(to_text(mine))) {
     openings.push_back(parse_opening(text));
   }
-  const auto pieces = pieces_of_file(layout, tensors.file());
+  const LayoutIndex index(layout);
+  const std::vector<HeldPiece> pieces = index.pieces_of(tensors.file());
   RankFile file{.path = options_.folder / kStagingFolder / staging_name(step, openings[0].attempt) /
                         rank_file_name(tensors.file()),
                 .metadata = {{"attempt", openings[0].attempt}, {"step", fmt::to_string(step)}},
-                .specs = specs_of(layout, pieces),
+                .specs = index.specs_of(pieces),
                 .values = {}};
   Manifest manifest;
   try {
-    manifest = agree(openings, mine, state_, std::move(layout));
+    manifest = agree(openings, mine, state_, layout);
   } catch (const Error&) {
     if (world_.rank() == 0 && !mine.attempt.empty()) {
       drop_staging(step, mine.attempt);
@@ -270,12 +272,8 @@ void Saver::give_up(const std::string& reason) {
   fail<IoError>("step {} was not saved: {}", step, printable(reason));
 }
 
-std::int64_t file_nbytes_of(const TrainingState& state) {
-  std::int64_t nbytes = 0;
-  for (const Tensor& window : windows_of_state(tensors_of(state))) {
-    nbytes += window.numel() * static_cast<std::int64_t>(size_of(window.dtype()));
-  }
-  return nbytes;
+std::int64_t staging_nbytes_of(const TrainingState& state) {
+  return StagingMemory::nbytes_for(windows_of_state(tensors_of(state)));
 }
 
 }  // namespace fsdptrain::checkpoint

@@ -28,15 +28,16 @@ Tensor like(const Tensor& bytes, std::int64_t begin, const Tensor& window) {
 
 }  // namespace
 
-std::vector<Tensor> windows_of(const StateTensors& tensors, std::span<const FilePiece> pieces) {
+std::vector<Tensor> windows_of(const StateTensors& tensors, std::span<const HeldPiece> pieces) {
   std::vector<Tensor> windows;
-  for (const FilePiece& piece : pieces) {
+  for (const HeldPiece& piece : pieces) {
     const StateGroup& group = tensors.groups[piece.group];
     const Tensor& values = group.planes[piece.plane].values;
-    const std::int64_t chunk_begin = tensors.chunk_rank * group.layout->chunk_numel();
-    const Shape shape{piece.in_buffer.size()};
-    windows.push_back(values.alias(shape, Strides::contiguous(shape),
-                                   values.offset() + piece.in_buffer.begin - chunk_begin));
+    const std::int64_t in_chunk = tensors.tensors[piece.tensor].part.placement.in_buffer.begin +
+                                  piece.elements.begin -
+                                  tensors.chunk_rank * group.layout->chunk_numel();
+    const Shape shape{piece.elements.size()};
+    windows.push_back(values.alias(shape, Strides::contiguous(shape), values.offset() + in_chunk));
   }
   return windows;
 }
@@ -45,11 +46,16 @@ StagingMemory::StagingMemory(std::span<const Tensor> windows) {
   allocate(windows);
 }
 
-void StagingMemory::allocate(std::span<const Tensor> windows) {
+std::int64_t StagingMemory::nbytes_for(std::span<const Tensor> windows) {
   std::int64_t nbytes = 0;
   for (const Tensor& window : windows) {
     nbytes += place_of(window);
   }
+  return nbytes;
+}
+
+void StagingMemory::allocate(std::span<const Tensor> windows) {
+  const std::int64_t nbytes = nbytes_for(windows);
   if (bytes_.defined() && bytes_.numel() == nbytes) {
     return;
   }

@@ -9,10 +9,9 @@ import shutil
 import signal
 import subprocess
 
-from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, main
+from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SAVED, main
 from train_case import TEXT, TINY, TrainTest
 
-SAVED = 75
 # Everything that a run must not forget: dropout, an average, moments, validations, a schedule.
 COURSE = [*TINY, "--set", "log.every=1", "--set", "eval.every=7", "--set", "model.dropout=0.1", "--set",
           "train.ema_decay=0.9", "--set", "train.global_batch=8"]
@@ -118,18 +117,19 @@ class Resume(TrainTest):
 
     def test_any_number_of_ranks_goes_on_with_what_another_saved(self):
         self.prepare(TEXT)
-        arguments = [*COURSE, "--set", "shard.accumulate=exact", "--set", "train.grad_clip=0"]
+        # Sums are exact, so that a rank more or less changes no bit of the weights.
+        arguments = [*COURSE, *LONG, "--set", "shard.accumulate=exact", "--set", "train.grad_clip=0"]
         self.check_done("train", *arguments, "--set", "run.dir=whole")
-        # A rank more or less changes no bit here, since sums are exact.
-        self.check_done("train", *arguments, "--set", "train.steps=4", "--set", "schedule.name=constant")
-        shutil.rmtree(self.folder / "run")
         for ranks in (2, 4, 1):
-            code, errors = self.run_until("step      1/", signal.SIGTERM,
-                                          [*arguments, *LONG, "--set", "run.dir=long", "--threads-as-ranks", str(ranks)])
-            self.assertIn(code, (SAVED, DONE), errors)
-        self.check_done("train", *arguments, *LONG, "--set", "run.dir=long")
-        self.check_done("train", *arguments, *LONG, "--set", "run.dir=longwhole")
-        self.check_same("long", "longwhole")
+            code, errors = self.run_until("  loss ", signal.SIGTERM, [*arguments, "--threads-as-ranks", str(ranks)],
+                                          lines=3)
+            self.assertEqual(code, SAVED, errors)
+        self.check_done("train", *arguments, "--threads-as-ranks", "2")
+        self.assertEqual([attempt["ranks"] for attempt in self.record()["earlier"]], [2, 4, 1])
+        self.assertEqual(self.weights("run"), self.weights("whole"))
+        whole = self.course("whole")
+        for key, value in self.course("run").items():
+            self.assertAlmostEqual(value / whole[key], 1, delta=1e-5)
 
     def test_a_finished_run_says_so_and_is_left_alone(self):
         self.prepare(TEXT)
@@ -161,8 +161,8 @@ class Resume(TrainTest):
                          "--set", "optimizer.lr=0.02", "--allow-change=lr")
         self.check_error(REFUSED, "--allow-change: name may be model.name or optimizer.name or schedule.name", "train",
                          *COURSE, "--allow-change=name")
-        self.check_error(REFUSED, "--allow-change: steep is no key of a configuration: did you mean train.steps?",
-                         "train", *COURSE, "--allow-change=lr,steep")
+        self.check_error(REFUSED, "--allow-change: stepss is no key of a configuration: did you mean train.steps?",
+                         "train", *COURSE, "--allow-change=lr,stepss")
         after = {path: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
         self.assertEqual(after, before)
 
@@ -200,6 +200,36 @@ class Resume(TrainTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertIn("exp_avg", result.stderr)
         self.assertTrue((self.folder / "run/weights_ema.safetensors").exists())
+
+    def test_a_change_stays_allowed_where_its_attempt_left_no_checkpoint(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        changed = [*TINY, *LONG, "--set", "train.ema_decay=0.5", "--set", "log.every=1"]
+        code, errors = self.run_until("  loss ", signal.SIGKILL, [*changed, "--allow-change=steps,ema_decay"])
+        self.assertEqual(code, -signal.SIGKILL, errors)
+        self.assertEqual(self.checkpoints(), ["step-00000012"])
+        result = self.run_cli("train", *changed)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("attempt 3 goes on from run/checkpoints/step-00000012", result.stdout)
+        self.assertEqual([attempt["changes"] == [] for attempt in self.record()["earlier"]], [True, False])
+
+    def test_checkpoints_come_by_the_clock_too(self):
+        self.prepare(TEXT)
+        for ranks in (1, 2):
+            output = self.check_done("train", *TINY, "--overwrite", "--threads-as-ranks", str(ranks), "--set",
+                                     "train.steps=1000", "--set", "checkpoint.every_minutes=0.003", "--set",
+                                     "checkpoint.keep=0")
+            steps = [int(name[5:]) for name in self.checkpoints()]
+            self.assertGreater(len(steps), 2)
+            self.assertEqual(steps[-1], 1000)
+            self.assertEqual(output.count("checkpoint in"), len(steps))
+
+    def test_as_many_checkpoints_stay_as_are_to_be_kept(self):
+        self.prepare(TEXT)
+        for keep, names in ((1, [12]), (2, [10, 12]), (0, [2, 4, 6, 8, 10, 12])):
+            self.check_done("train", *TINY, "--overwrite", "--set", "checkpoint.every=2", "--set",
+                            f"checkpoint.keep={keep}")
+            self.assertEqual(self.checkpoints(), [f"step-{step:08}" for step in names])
 
     def test_other_data_under_the_same_name_are_refused(self):
         self.prepare(TEXT)

@@ -81,17 +81,20 @@ class CheckpointRun {
 
   // Of the same micro-batches, whatever the number of ranks.
   void train_step(int step) {
+    compute_gradients(step);
+    sharded->mark_active_segments();
+    optimizer->step(sharded->chunks(), 1e-2, {});
+    sharded->bump_epoch();
+    average->update(sharded->chunks());
+    progress.value = step + 1;
+  }
+  void compute_gradients(int step) {
     sharded->zero_grad();
     const int num_local = (kMicroBatches + world.size() - 1) / world.size();
     for (int i = 0; i < num_local; ++i) {
       sharded->set_is_last_backward(i + 1 == num_local);
       autograd::backward(loss_of(i * world.size() + world.rank(), step));
     }
-    sharded->mark_active_segments();
-    optimizer->step(sharded->chunks(), 1e-2, {});
-    sharded->bump_epoch();
-    average->update(sharded->chunks());
-    progress.value = step + 1;
   }
 
  private:

@@ -35,6 +35,10 @@ Message parse_message(const std::string& text) {
 
 }  // namespace
 
+bool copies_to_save(const CheckpointConfig& config) {
+  return config.async && (config.every > 0 || config.every_minutes > 0);
+}
+
 RunCheckpoints::RunCheckpoints(checkpoint::FileSystem& files, comm::World& world,
                                const checkpoint::TrainingState& state, Options options,
                                Reporter& reporter)
@@ -46,13 +50,11 @@ RunCheckpoints::RunCheckpoints(checkpoint::FileSystem& files, comm::World& world
     return;
   }
   const CheckpointConfig& config = options_.config;
-  // Without a limit of steps or time the run saves where it ends, and waits.
-  const bool overlaps = config.every > 0 || config.every_minutes > 0;
   saver_ = std::make_unique<checkpoint::Saver>(
       files, world, state,
       checkpoint::Saver::Options{
           .folder = *options_.folder,
-          .async = config.async && overlaps,
+          .async = copies_to_save(config),
           .keep_last = config.keep,
           .keep_steps = options_.resumed_from ? std::set{*options_.resumed_from}
                                               : std::set<std::int64_t>(),

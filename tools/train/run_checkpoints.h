@@ -15,6 +15,10 @@
 
 namespace fsdptrain::tools {
 
+// Whether training goes on while checkpoints are written, from a copy of them in host memory. One
+// that ends the run is waited for.
+bool copies_to_save(const CheckpointConfig& config);
+
 // When a run saves checkpoints, and what one that cannot be written does to it: [checkpoint]. All
 // ranks call the same.
 class RunCheckpoints {

@@ -162,6 +162,14 @@ void RunFolder::take_lock() {
   }
 }
 
+void RunFolder::check_held() const {
+  try {
+    lock_->check_held();
+  } catch (const DataError& gone) {
+    fail<IoError>("{}", gone.what());
+  }
+}
+
 fs::path RunFolder::move_aside() {
   const fs::path name = dir_.has_filename() ? dir_ : dir_.parent_path();
   for (std::int64_t number = 1;; ++number) {

@@ -43,7 +43,7 @@ class RunFolder {
   // Writes config.toml; with run.json there first, whatever fails leaves the folder of a run.
   void write_config(const Config& config) const;
   // IoError where another process has taken the folder over.
-  void check_held() const { lock_->check_held(); }
+  void check_held() const;
 
   const std::filesystem::path& path() const { return dir_; }
   // The run that goes on.

@@ -52,6 +52,7 @@ Json SavedConfig::state() const {
   return {{"numerics", hash.numerics},
           {"operations", hash.operations},
           {"seed", config_.run.seed},
+          {"average", config_.train.ema_decay > 0},
           {"toml", to_toml(config_)}};
 }
 
@@ -60,6 +61,7 @@ void SavedConfig::load(const Json& state) {
   check<ConfigError>(accepted_.contains(numerics),
                      "the checkpoint is of another run: its configuration decides otherwise about "
                      "numbers than that of this run ever did: move it away");
+  has_average_ = read_object([&] { return state.at("average").get<bool>(); });
 }
 
 }  // namespace fsdptrain::tools

@@ -52,10 +52,13 @@ class SavedConfig final : public checkpoint::Stateful {
   nlohmann::json state() const override;
   // ConfigError for a checkpoint of another run.
   void load(const nlohmann::json& state) override;
+  // Whether what was loaded has an average of weights.
+  bool has_average() const { return has_average_; }
 
  private:
   const Config& config_;
   std::set<std::string> accepted_;
+  bool has_average_ = false;
 };
 
 }  // namespace fsdptrain::tools

@@ -30,13 +30,11 @@ RunStart start_of(const Config& config, const RunFolder& folder,
                   const RunFolder::Options& options) {
   RunStart start{.is_done = folder.is_done(),
                  .resumes = folder.earlier().has_value(),
-                 .numerics = {hash_of(config).numerics},
-                 .is_changed = !folder.changes().empty()};
+                 .numerics = {hash_of(config).numerics}};
   if (folder.earlier()) {
     start.numerics.insert(folder.earlier()->numerics().begin(),
                           folder.earlier()->numerics().end());
     start.fingerprints = fingerprints_of(folder, options);
-    start.has_average = folder.earlier()->config().train.ema_decay > 0;
   }
   return start;
 }
@@ -45,9 +43,7 @@ Json to_json(const RunStart& start) {
   return {{"is_done", start.is_done},
           {"resumes", start.resumes},
           {"numerics", start.numerics},
-          {"is_changed", start.is_changed},
-          {"fingerprints", start.fingerprints},
-          {"has_average", start.has_average}};
+          {"fingerprints", start.fingerprints}};
 }
 
 RunStart from_json(const Json& json) {
@@ -55,9 +51,7 @@ RunStart from_json(const Json& json) {
   json.at("is_done").get_to(start.is_done);
   json.at("resumes").get_to(start.resumes);
   json.at("numerics").get_to(start.numerics);
-  json.at("is_changed").get_to(start.is_changed);
   json.at("fingerprints").get_to(start.fingerprints);
-  json.at("has_average").get_to(start.has_average);
   return start;
 }
 

@@ -35,13 +35,12 @@ struct RunStart {
   std::optional<std::filesystem::path> checkpoints = {};
   // ConfigHash::numerics that a checkpoint may have.
   std::set<std::string> numerics = {};
-  // Whether the configuration is another than before: then a checkpoint may lack what is new.
-  bool is_changed = false;
   // DataFile::fingerprint of the files that it has read so far, in their order; empty where they
   // may be others.
   std::vector<std::string> fingerprints = {};
-  // Whether the last attempt averaged its weights.
-  bool has_average = true;
+
+  // Whether its configuration has changed at any time: then a checkpoint may lack what is new.
+  bool is_changed() const { return numerics.size() > 1; }
 };
 
 // Claims the run's folder on rank 0, which has an account, and tells all ranks what it found; where

@@ -81,23 +81,27 @@ checkpoint::TrainingState Trainer::state() {
 
 void Trainer::load(const RunStart& start) {
   if (start.resumes && start.checkpoints) {
-    if (start.has_average) {
-      rank_.begin_average();
-    }
+    rank_.begin_average();
     loaded_ = checkpoint::load_newest(*files_, world_, state(), *start.checkpoints,
-                                      {.allow_differences = start.is_changed});
+                                      {.allow_differences = start.is_changed()});
   }
   if (!loaded_) {
     load_initial();
-    rank_.begin_average();
-    return;
   }
-  if (rank_.average() == nullptr) {
+  if (!loaded_ || !saved_config_.has_average()) {
     rank_.begin_average();
+  }
+  if (!loaded_) {
+    return;
   }
   steps_done_ = loaded_->step;
   non_finite_.resume(progress_.skipped_in_a_row);
   loader_ = make_loader(config_, datasets_, {.step = steps_done_, .samples = progress_.samples});
+  if (account_ != nullptr && !start.is_changed() && steps_done_ > 0 &&
+      schedule_.at(steps_done_ - 1) != progress_.lr) {
+    log_warning("step {} had the learning rate {}, and this program would give it {}", steps_done_,
+                progress_.lr, schedule_.at(steps_done_ - 1));
+  }
 }
 
 void Trainer::load_initial() {

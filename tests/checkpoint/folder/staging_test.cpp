@@ -114,6 +114,20 @@ TEST_SUITE("checkpoint/folder/staging") {
     CHECK(folders.count(kTrashFolder) == 0);
   }
 
+  TEST_CASE("a sweep spares what a loss of power left under two names, told by the manifest") {
+    StagingFolders folders;
+    commit_staging(*folders.files, folders.root, 20, folders.stage(20, "a"));
+    const std::string same = folders.stage(20, "a");
+    const std::string other = folders.stage(20, "a");
+    write_file(folders.root / "step-00000020/manifest.json", "this one");
+    const fs::path staging = folders.root / kStagingFolder;
+    write_file(staging / staging_name(20, same) / "manifest.json", "this one");
+    write_file(staging / staging_name(20, other) / "manifest.json", "another");
+    CHECK(sweep(*folders.files, folders.root).empty());
+    CHECK(fs::exists(staging / staging_name(20, same)));
+    CHECK_FALSE(fs::exists(staging / staging_name(20, other)));
+  }
+
   TEST_CASE("latest names the newest checkpoint, relative to its folder") {
     StagingFolders folders;
     folders.stage(20, "a");
