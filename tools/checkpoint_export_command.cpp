@@ -8,15 +8,17 @@
 #include <vector>
 
 #include "checkpoint/convert/export.h"
-#include "checkpoint/convert/reshard.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
+#include "runtime/base/rank_context.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
 #include "tools/plan/byte_size.h"
 #include "tools/progress.h"
 #include "tools/stop_signals.h"
+#include "tools/train/run_progress.h"
+#include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -50,7 +52,9 @@ checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   checkpoint::ExportOptions options = options_of(arguments);
-  options.metadata = {{"format", "pt"}};
+  if (const std::optional<WeightsInfo> info = saved_weights_info(source.manifest())) {
+    options.metadata = weights_metadata(*info);
+  }
   const StopSignals signals;
   Progress progress("export", checkpoint::export_nbytes(source, options));
   std::uint64_t done = 0;
@@ -61,6 +65,8 @@ checkpoint::Exported export_with_progress(const Arguments& arguments) {
 }
 
 void run_export(const Arguments& arguments) {
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
   const checkpoint::Exported exported = export_with_progress(arguments);
   std::vector<std::string> paths;
   for (const fs::path& path : exported.files) {

@@ -10,6 +10,7 @@
 #include "checkpoint/folder/staging.h"
 #include "checkpoint/format/block_file.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/plan/layout_index.h"
 #include "checkpoint/save/manifest_file.h"
 #include "checkpoint/save/rank_file.h"
 #include "runtime/base/error.h"
@@ -41,22 +42,22 @@ SavedLayout layout_for(const SavedLayout& source, std::int64_t num_files) {
 
 class Rewriting {
  public:
-  Rewriting(FileSystem& files, CheckpointReader& source,
+  // Layouts and reader outlive it.
+  Rewriting(FileSystem& files, CheckpointReader& source, const SavedLayout& layout,
             const std::function<void(std::uint64_t nbytes)>& each)
-      : files_(files), source_(source), each_(each) {}
+      : files_(files), source_(source), layout_(layout), index_(layout), each_(each) {}
 
-  SavedFile write(const std::filesystem::path& staging, const SavedLayout& layout,
-                  std::int64_t file) {
-    const std::vector<FilePiece> pieces = pieces_of_file(layout, file);
+  SavedFile write(const std::filesystem::path& staging, std::int64_t file) {
+    const std::vector<HeldPiece> pieces = index_.pieces_of(file);
     const std::string name = rank_file_name(file);
-    BlockFileWriter writer(files_, staging / name, {}, specs_of(layout, pieces));
-    for (const FilePiece& piece : pieces) {
+    BlockFileWriter writer(files_, staging / name, {}, index_.specs_of(pieces));
+    for (const HeldPiece& piece : pieces) {
       Parts parts(source_, source_.manifest().layout.tensors[piece.tensor],
-                  layout.groups[piece.group].planes[piece.plane]);
-      for (std::int64_t begin = piece.in_tensor.begin; begin < piece.in_tensor.end;
+                  layout_.groups[piece.group].planes[piece.plane]);
+      for (std::int64_t begin = piece.elements.begin; begin < piece.elements.end;
            begin += Parts::kElements) {
         const std::span<const std::byte> part =
-            parts.read({begin, std::min(begin + Parts::kElements, piece.in_tensor.end)});
+            parts.read({begin, std::min(begin + Parts::kElements, piece.elements.end)});
         writer.append(part);
         each_(part.size());
       }
@@ -67,6 +68,8 @@ class Rewriting {
  private:
   FileSystem& files_;
   CheckpointReader& source_;
+  const SavedLayout& layout_;
+  LayoutIndex index_;
   const std::function<void(std::uint64_t nbytes)>& each_;
 };
 
@@ -106,9 +109,9 @@ std::filesystem::path reshard(FileSystem& files, CheckpointReader& source,
   const std::filesystem::path staging =
       make_staging(files, folder, manifest.step, manifest.attempt);
   try {
-    Rewriting rewriting(files, source, each);
+    Rewriting rewriting(files, source, manifest.layout, each);
     for (std::int64_t file = 0; file < num_ranks; ++file) {
-      manifest.files.push_back(rewriting.write(staging, manifest.layout, file));
+      manifest.files.push_back(rewriting.write(staging, file));
     }
     write_manifest(files, staging, manifest);
     return commit_staging(files, folder, manifest.step, manifest.attempt);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/format/block_file.h"
-#include "checkpoint/save/rank_file.h"
+#include "checkpoint/plan/layout_index.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {
@@ -33,13 +33,12 @@ std::vector<std::string> verify(FileSystem& files, const ValidCheckpoint& checkp
                                 const std::function<void(std::uint64_t nbytes)>& each) {
   std::vector<std::string> problems;
   const Manifest& manifest = checkpoint.manifest;
+  const LayoutIndex index(manifest.layout);
   for (std::size_t file = 0; file < manifest.files.size(); ++file) {
     const SavedFile& saved = manifest.files[file];
     try {
       const BlockFileReader reader(files, checkpoint.folder / saved.name, saved.facts);
-      check_entries(reader,
-                    specs_of(manifest.layout,
-                             pieces_of_file(manifest.layout, static_cast<std::int64_t>(file))));
+      check_entries(reader, index.specs_of(index.pieces_of(static_cast<std::int64_t>(file))));
       reader.verify(each);
     } catch (const DataError& problem) {
       problems.emplace_back(problem.what());

@@ -60,7 +60,7 @@ CheckpointWork::CheckpointWork(const Config& config, const std::filesystem::path
     : rank_(config, alone_.world().group()),
       files_(checkpoint::make_real_file_system()),
       folder_(folder / fmt::format("fsdptrain-bench-checkpoint-{}", ::getpid())),
-      nbytes_(checkpoint::file_nbytes_of(state_of(rank_))),
+      nbytes_(checkpoint::staging_nbytes_of(state_of(rank_))),
       largest_(largest_tensor_of(rank_.sharded())),
       roof_(2 * static_cast<double>(nbytes_)),
       destination_(static_cast<std::size_t>(nbytes_), std::byte{1}) {

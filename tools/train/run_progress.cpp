@@ -64,4 +64,30 @@ void SavedConfig::load(const Json& state) {
   has_average_ = read_object([&] { return state.at("average").get<bool>(); });
 }
 
+Json SavedVocabulary::state() const {
+  return {{"size", vocabulary_.size},
+          {"tokenizer", vocabulary_.tokenizer},
+          {"end_of_document",
+           vocabulary_.end_of_document ? Json(*vocabulary_.end_of_document) : Json()}};
+}
+
+std::optional<WeightsInfo> saved_weights_info(const checkpoint::Manifest& manifest) {
+  const auto config = manifest.objects.find(kSavedConfig);
+  const auto vocabulary = manifest.objects.find(kSavedVocabulary);
+  if (config == manifest.objects.end() || vocabulary == manifest.objects.end()) {
+    return std::nullopt;
+  }
+  return read_object([&] {
+    const Json& tokens = vocabulary->second.values.at(0);
+    const Json& end = tokens.at("end_of_document");
+    return WeightsInfo{
+        .config = parse_config(config->second.values.at(0).at("toml").get<std::string>(),
+                               "the configuration in the checkpoint"),
+        .vocabulary = {.size = tokens.at("size").get<std::uint32_t>(),
+                       .end_of_document =
+                           end.is_null() ? std::nullopt : std::optional(end.get<std::uint32_t>()),
+                       .tokenizer = tokens.at("tokenizer").get<std::string>()}};
+  });
+}
+
 }  // namespace fsdptrain::tools

@@ -4,12 +4,21 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/state/stateful.h"
+#include "runtime/data/token_header.h"
 #include "tools/config.h"
+#include "tools/train/weights.h"
 
 // What a run knows beside its tensors, and a checkpoint must hold for it to go on.
 namespace fsdptrain::tools {
+
+// The names of objects in a checkpoint.
+inline constexpr const char* kSavedConfig = "configuration";
+inline constexpr const char* kSavedProgress = "progress";
+inline constexpr const char* kSavedVocabulary = "vocabulary";
 
 // The same on all ranks.
 struct RunProgress {
@@ -60,5 +69,22 @@ class SavedConfig final : public checkpoint::Stateful {
   std::set<std::string> accepted_;
   bool has_average_ = false;
 };
+
+// What tokens the model was trained on: for who makes weights of a checkpoint. A run knows it from
+// its data.
+class SavedVocabulary final : public checkpoint::Stateful {
+ public:
+  explicit SavedVocabulary(data::Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+
+  nlohmann::json state() const override;
+  void load(const nlohmann::json& /*state*/) override {}
+
+ private:
+  data::Vocabulary vocabulary_;
+};
+
+// What weights that are made of a checkpoint are used with; none where a program saved it that
+// has no such objects. DataError for those that are damaged.
+std::optional<WeightsInfo> saved_weights_info(const checkpoint::Manifest& manifest);
 
 }  // namespace fsdptrain::tools

@@ -40,7 +40,8 @@ Trainer::Trainer(const Setting& setting, comm::World& world)
                .compare_memory = setting.compare_memory}),
       validation_(rank_, datasets_, world, report_.reporter()),
       saved_progress_(progress_),
-      saved_config_(config_, setting.start.numerics) {
+      saved_config_(config_, setting.start.numerics),
+      saved_vocabulary_(datasets_.vocabulary()) {
   check_data(setting.start, data_files_);
   check_input();
   load(setting.start);
@@ -49,15 +50,15 @@ Trainer::Trainer(const Setting& setting, comm::World& world)
   if (account_ != nullptr) {
     open_account();
   }
-  checkpoints_.emplace(*files_, world, state(),
-                       RunCheckpoints::Options{
-                           .config = config_.checkpoint,
-                           .folder = setting.start.checkpoints,
-                           .resumed_from = loaded_ ? std::optional(loaded_->step) : std::nullopt,
-                           .check_lock = account_ == nullptr
-                                             ? std::function<void()>()
-                                             : [this] { account_->folder->check_held(); }},
-                       report_.reporter());
+  checkpoints_.emplace(
+      *files_, world, state(),
+      RunCheckpoints::Options{.config = config_.checkpoint,
+                              .folder = setting.start.checkpoints,
+                              .resumed_from = loaded_ ? std::optional(loaded_->step) : std::nullopt,
+                              .check_lock = account_ == nullptr
+                                                ? std::function<void()>()
+                                                : [this] { account_->folder->check_held(); }},
+      report_.reporter());
 }
 
 void Trainer::check_input() {
@@ -76,7 +77,9 @@ checkpoint::TrainingState Trainer::state() {
           .replicas = mesh_.replicas(),
           .optimizer = &rank_.optimizer(),
           .average = rank_.average(),
-          .objects = {{"configuration", &saved_config_}, {"progress", &saved_progress_}}};
+          .objects = {{kSavedConfig, &saved_config_},
+                      {kSavedProgress, &saved_progress_},
+                      {kSavedVocabulary, &saved_vocabulary_}}};
 }
 
 void Trainer::load(const RunStart& start) {
@@ -167,7 +170,7 @@ void Trainer::rescue_weights() {
     write_weights();
     if (account_ != nullptr) {
       report_.reporter().warning(fmt::format("the run fails after step {}: its weights are in {}",
-                                    steps_done_, account_->folder->weights().string()));
+                                             steps_done_, account_->folder->weights().string()));
     }
   } catch (const IoError& unwritten) {
     // The failure itself says more than that they could not be written.
@@ -336,10 +339,10 @@ RunOutcome Trainer::finish(int signal) {
     return outcome;
   }
   if (signal != 0) {
-    report_.reporter().warning(fmt::format(
-        "stopped by signal {} after step {} of {}: weights and metrics are written{}", signal,
-        steps_done_, config_.train.steps,
-        outcome.is_saved ? ", and a checkpoint: the same command goes on" : ""));
+    report_.reporter().warning(
+        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written{}",
+                    signal, steps_done_, config_.train.steps,
+                    outcome.is_saved ? ", and a checkpoint: the same command goes on" : ""));
   } else {
     report_.reporter().check_complete(weights);
   }

@@ -112,6 +112,7 @@ class Trainer {
   RunProgress progress_;
   SavedProgress saved_progress_;
   SavedConfig saved_config_;
+  SavedVocabulary saved_vocabulary_;
   // What the run goes on from.
   std::optional<checkpoint::Loaded> loaded_;
   std::optional<RunCheckpoints> checkpoints_;

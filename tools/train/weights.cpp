@@ -107,17 +107,19 @@ std::unique_ptr<checkpoint::SafetensorsWriter> make_writer(
   for (const shard::ParameterPart& part : parts) {
     specs.push_back({part.name, part.dtype(), part.shape});
   }
-  const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
-  const std::map<std::string, std::string> metadata{
-      {"config", to_toml(info.config)},
-      {"end_of_document", end ? fmt::to_string(*end) : kNone},
-      {"format", "fsdptrain"},
-      {"tokenizer", info.vocabulary.tokenizer},
-      {"vocab_size", fmt::to_string(info.vocabulary.size)}};
-  return std::make_unique<checkpoint::SafetensorsWriter>(path, metadata, specs);
+  return std::make_unique<checkpoint::SafetensorsWriter>(path, weights_metadata(info), specs);
 }
 
 }  // namespace
+
+std::map<std::string, std::string> weights_metadata(const WeightsInfo& info) {
+  const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
+  return {{"config", to_toml(info.config)},
+          {"end_of_document", end ? fmt::to_string(*end) : kNone},
+          {"format", "fsdptrain"},
+          {"tokenizer", info.vocabulary.tokenizer},
+          {"vocab_size", fmt::to_string(info.vocabulary.size)}};
+}
 
 void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
                   const WeightsInfo& info, const optim::WeightAverage* average) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "runtime/data/token_header.h"
 #include "runtime/optim/weight_average.h"
@@ -20,6 +22,9 @@ struct WeightsInfo {
   // Of the tokens that they were trained on.
   data::Vocabulary vocabulary;
 };
+
+// For the header of a file of weights.
+std::map<std::string, std::string> weights_metadata(const WeightsInfo& info);
 
 // The parameters, or, where there is one, their average. Collective over the ranks of the model, of
 // which rank 0 writes, with one parameter at a time in its memory; no other has a path, nor has it
