@@ -35,21 +35,14 @@ void use(const Manifest& manifest) {
   }
 }
 
-void read(std::string_view text) {
-  Manifest manifest;
-  try {
-    manifest = parse_manifest("fuzz", text);
-  } catch (const Error&) {
-    return;
-  }
-  use(manifest);
-}
-
 }  // namespace
 }  // namespace fsdptrain::checkpoint
 
 void fsdptrain::fuzz::read_hostile(std::span<const std::byte> bytes) {
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  checkpoint::read(text);
-  checkpoint::read(checkpoint::with_digest_that_fits(text));
+  try {
+    checkpoint::use(checkpoint::parse_manifest("fuzz", text));
+  } catch (const Error&) {
+    checkpoint::use(checkpoint::parse_manifest("fuzz", checkpoint::with_digest_that_fits(text)));
+  }
 }
