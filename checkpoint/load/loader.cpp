@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <exception>
 #include <fmt/format.h>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/scan.h"
+#include "checkpoint/folder/visibility.h"
 #include "checkpoint/load/fit.h"
 #include "checkpoint/load/reader.h"
 #include "checkpoint/load/restore.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
@@ -129,6 +133,7 @@ class Loading {
     Fit fitted;
     const std::string report = report_of([&] {
       const path source = choice.folder / kManifestName;
+      check_sees(source);
       reader.emplace(files_, choice.folder, parse_manifest(source.string(), choice.manifest_text));
       fitted = fit(reader->manifest(), tensors_, state_.objects, options_);
       check<ConfigError>(fitted.misfits.empty(), "it does not fit what is trained: {}",
@@ -154,6 +159,14 @@ class Loading {
   }
 
  private:
+  void check_sees(const path& manifest) {
+    check<IoError>(becomes_true([&] { return files_.kind_of(manifest) == EntryKind::File; },
+                                options_.visible_within, [] {}),
+                   "{}: host {} does not see what rank 0 does: checkpoints need a file system that "
+                   "all ranks see",
+                   manifest.string(), host_name());
+  }
+
   void restore_rest(const Manifest& manifest, const Fit& fitted) {
     state_.model->bump_epoch();
     if (options_.parameters_only) {

@@ -8,6 +8,7 @@
 
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/state/training_state.h"
+#include "comm/clock.h"
 #include "comm/world.h"
 
 // Loads a state that any number of ranks saved, on any number of ranks. Collective over the ranks
@@ -23,6 +24,8 @@ struct LoadOptions {
   // What the checkpoint lacks stays as it is, what nobody has a place for is left out, and
   // Loaded::differences says so; else these are misfits. Another shape always is.
   bool allow_differences = false;
+  // How long the system may take to show a rank what rank 0 sees.
+  comm::Nanoseconds visible_within = std::chrono::seconds(60);
 };
 
 struct Loaded {

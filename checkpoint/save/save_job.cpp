@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
+#include "checkpoint/folder/visibility.h"
 #include "checkpoint/save/manifest_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
@@ -16,22 +16,6 @@ namespace fsdptrain::checkpoint {
 namespace {
 
 using Check = BackgroundWork::Check;
-
-constexpr comm::Nanoseconds kLook = std::chrono::milliseconds(100);
-
-// Whether it becomes true within that time: network file systems show what others did late.
-bool becomes_true(const std::function<bool()>& condition, comm::Nanoseconds time,
-                  const Check& goes_on) {
-  const comm::Deadline deadline(comm::monotonic_clock(), time);
-  while (!condition()) {
-    goes_on();
-    if (deadline.passed()) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::min(kLook, deadline.left()));
-  }
-  return true;
-}
 
 // None where there is no such file.
 std::optional<std::uint64_t> size_of_file(FileSystem& files, const std::filesystem::path& path) {

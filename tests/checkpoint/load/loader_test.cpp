@@ -299,6 +299,19 @@ TEST_SUITE("checkpoint/load/loader") {
     });
   }
 
+  TEST_CASE("a rank that does not see what rank 0 sees is an error, and no older step is loaded") {
+    MemoryFiles files;
+    save_steps(files, Mode::Sharded, 1, 2);
+    MemoryFiles other;
+    save_steps(other, Mode::Sharded, 1, 1);
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      CHECK_THROWS_WITH_AS(load_newest(world.rank() == 0 ? files : other, world, program.state(),
+                                       kFolder, {.visible_within = {}}),
+                           Contains("does not see what rank 0 does"), IoError);
+    });
+  }
+
   TEST_CASE("a rank opens the files that have its part, each once, and no others") {
     MemoryFiles files;
     save_steps(files, Mode::Sharded, 8, 1);
