@@ -16,9 +16,9 @@ using Json = nlohmann::ordered_json;
 constexpr std::uintmax_t kLargestRecord = 64 << 20;
 
 // Of an attempt, what the next one keeps.
-constexpr const char* kKept[] = {"attempt", "started",      "ended", "status",
-                                 "exit_code", "ranks",      "resumed_step", "steps",
-                                 "seconds",   "error",      "configuration", "changes"};
+constexpr const char* kKept[] = {"attempt",   "started", "ended",         "status",
+                                 "exit_code", "ranks",   "resumed_step",  "steps",
+                                 "seconds",   "error",   "configuration", "changes"};
 
 // Null for what is no JSON.
 Json read_json(const std::filesystem::path& path) {

@@ -56,8 +56,8 @@ RunCheckpoints::RunCheckpoints(checkpoint::FileSystem& files, comm::World& world
           .folder = *options_.folder,
           .async = copies_to_save(config),
           .keep_last = config.keep,
-          .keep_steps = options_.resumed_from ? std::set{*options_.resumed_from}
-                                              : std::set<std::int64_t>(),
+          .keep_steps =
+              options_.resumed_from ? std::set{*options_.resumed_from} : std::set<std::int64_t>(),
           .deadline = std::chrono::seconds(config.timeout),
           .before_commit = options_.check_lock,
           .warn = [&reporter](const std::string& text) { reporter.warning(text); }});

@@ -46,8 +46,8 @@ bool is_unused(const fs::path& dir) {
 
 bool is_inside(const std::string& input, const fs::path& dir) {
   std::error_code error;
-  const fs::path inside = fs::weakly_canonical(input, error).lexically_relative(
-      fs::weakly_canonical(dir, error));
+  const fs::path inside =
+      fs::weakly_canonical(input, error).lexically_relative(fs::weakly_canonical(dir, error));
   return !inside.empty() && *inside.begin() != "..";
 }
 
@@ -143,19 +143,17 @@ RunFolder RunFolder::claim(const Config& config, const Options& options) {
 RunFolder RunFolder::read(const fs::path& dir) {
   RunFolder folder(dir);
   std::error_code error;
-  check<DataError>(
-      fs::exists(folder.weights(), error),
-      "{}: holds no weights.safetensors: give the folder of a run that has ended", dir.string());
+  check<DataError>(fs::exists(folder.weights(), error),
+                   "{}: holds no weights.safetensors: give the folder of a run that has ended",
+                   dir.string());
   return folder;
 }
 
 void RunFolder::take_lock() {
   try {
-    lock_ = checkpoint::RunLock::acquire(
-        *files_, dir_,
-        {.on_wait = [](const std::string& owner) {
-          log_warning("run.dir: waits for a sign of life of {}", owner);
-        }});
+    lock_ = checkpoint::RunLock::acquire(*files_, dir_, {.on_wait = [](const std::string& owner) {
+      log_warning("run.dir: waits for a sign of life of {}", owner);
+    }});
   } catch (Error& error) {
     error.add_context("run.dir");
     throw;
@@ -195,9 +193,9 @@ std::optional<fs::path> RunFolder::open() {
   naming_run_dir([&] { make_folders(dir_); });
   take_lock();
   check<ConfigError>(is_unused(dir_),
-                                "run.dir: another run has begun in {} meanwhile: give another "
-                                "folder, or try again to go on with it",
-                                dir_.string());
+                     "run.dir: another run has begun in {} meanwhile: give another "
+                     "folder, or try again to go on with it",
+                     dir_.string());
   return old;
 }
 

@@ -42,7 +42,8 @@ void RunReport::tell_start(const std::optional<std::filesystem::path>& moved,
                            const std::vector<ConfigChange>& changes,
                            const std::optional<checkpoint::Loaded>& loaded, std::int64_t attempt) {
   if (moved) {
-    reporter_.line(fmt::format("the run that was in {} is in {}", config_.run.dir, moved->string()));
+    reporter_.line(
+        fmt::format("the run that was in {} is in {}", config_.run.dir, moved->string()));
   }
   for (const ConfigChange& change : changes) {
     reporter_.line(fmt::format("changed: {}", to_string(change)));

@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<std::string> fingerprints_of(const RunFolder& folder, const RunFolder::Options& options) {
+std::vector<std::string> fingerprints_of(const RunFolder& folder,
+                                         const RunFolder::Options& options) {
   const auto is_of_data = [](std::string_view key) { return key.starts_with("data."); };
   std::vector<std::string> fingerprints;
   if (std::ranges::none_of(options.allowed, is_of_data)) {
@@ -32,8 +33,7 @@ RunStart start_of(const Config& config, const RunFolder& folder,
                  .resumes = folder.earlier().has_value(),
                  .numerics = {hash_of(config).numerics}};
   if (folder.earlier()) {
-    start.numerics.insert(folder.earlier()->numerics().begin(),
-                          folder.earlier()->numerics().end());
+    start.numerics.insert(folder.earlier()->numerics().begin(), folder.earlier()->numerics().end());
     start.fingerprints = fingerprints_of(folder, options);
   }
   return start;

@@ -44,17 +44,17 @@ MaybeOutcome train_rank(const Config& config, const TrainOptions& options, Setti
   }
   if (setting.account != nullptr) {
     const RunFolder& folder = *setting.account->folder;
-    print_now(fmt::format("{}: the run is done, after {} steps: weights in {}; for another give "
-                          "another run.dir, or --overwrite\n",
-                          folder.path().string(), folder.earlier()->steps(),
-                          folder.weights().string()));
+    print_now(
+        fmt::format("{}: the run is done, after {} steps: weights in {}; for another give "
+                    "another run.dir, or --overwrite\n",
+                    folder.path().string(), folder.earlier()->steps(), folder.weights().string()));
   }
   return std::nullopt;
 }
 
 // The ranks are threads of this process.
-MaybeOutcome train_threads(const Config& config, const TrainOptions& options, const StopSignals& signals,
-                  Account& account) {
+MaybeOutcome train_threads(const Config& config, const TrainOptions& options,
+                           const StopSignals& signals, Account& account) {
   const std::optional<comm::BreakPoint> break_point =
       comm::read_break_point(comm::environment_variable, options.threads_as_ranks);
   comm::WhereSignal where;
@@ -167,8 +167,9 @@ int train(const Config& config, const TrainOptions& options) {
       "--threads-as-ranks: this process is a rank itself ({}): leave the option out, "
       "or start it without a launcher",
       comm::to_string(membership));
-  num_micro_batches_of_rank(config.train, has_threads ? options.threads_as_ranks : membership.size,
-                            has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
+  num_micro_batches_of_rank(
+      config.train, has_threads ? options.threads_as_ranks : membership.size,
+      has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
   // Before all else: building a large model to be refused then would take minutes.
   RunFolder::check_free(config, options.folder);
   prepare_device(config.run);
