@@ -14,6 +14,7 @@
 //   step-00000020/                a checkpoint
 //   latest                        the name of the newest, for people: nothing is decided by it
 //   .staging/20.<attempt>/        one that is being written
+//   .staging/20.<attempt>.replacing/   one that is complete and replaces a checkpoint of its step
 //   .trash/<name>.<attempt>/      one that is being removed
 //
 // All else is foreign: neither read nor removed.

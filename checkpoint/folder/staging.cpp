@@ -13,8 +13,9 @@ namespace {
 
 using std::filesystem::path;
 
-// Behind the name in the trash of what comes back unless its replacement has come.
-constexpr std::string_view kReplaced = ".replaced";
+// Behind the name of a staging folder that is complete and takes the place of a checkpoint: if it
+// is not there, the checkpoint is still to become this.
+constexpr std::string_view kReplacing = ".replacing";
 
 void make_durable_folder(FileSystem& files, const path& folder) {
   if (files.make_folder(folder)) {
@@ -22,23 +23,12 @@ void make_durable_folder(FileSystem& files, const path& folder) {
   }
 }
 
-// "<name>.<attempt>", with or without what says that it is replaced.
-struct TrashName {
-  std::string_view name;
-  bool replaced = false;
-};
-std::optional<TrashName> parse_trash_name(std::string_view text) {
-  TrashName parsed;
-  parsed.replaced = text.ends_with(kReplaced);
-  if (parsed.replaced) {
-    text.remove_suffix(kReplaced.size());
-  }
+// "<name>.<attempt>": the name; none for anything else.
+std::optional<std::string_view> trashed_name(std::string_view text) {
   const std::size_t dot = text.rfind('.');
-  if (dot == std::string_view::npos || !is_attempt(text.substr(dot + 1))) {
-    return std::nullopt;
-  }
-  parsed.name = text.substr(0, dot);
-  return parsed;
+  return dot != std::string_view::npos && is_attempt(text.substr(dot + 1))
+             ? std::optional(text.substr(0, dot))
+             : std::nullopt;
 }
 
 // Nothing where there is none of them.
@@ -58,31 +48,36 @@ bool are_one(FileSystem& files, const path& a, const path& b) {
   }
 }
 
+void move_to_trash(FileSystem& files, const path& folder, const path& moved,
+                   const std::string& name) {
+  files.make_folder(folder / kTrashFolder);
+  files.rename(moved, folder / kTrashFolder / name);
+}
+
 void remove_trash(FileSystem& files, const path& folder, const FolderEntry& entry) {
+  const std::optional<std::string_view> name = trashed_name(entry.name);
   const path trashed = folder / kTrashFolder / entry.name;
-  const std::optional<TrashName> name = parse_trash_name(entry.name);
-  if (!name) {
-    return;
-  }
-  const path original = folder / name->name;
-  if (name->replaced && step_of(name->name) && !files.kind_of(original)) {
-    files.rename(trashed, original);
-    files.sync_folder(folder);
-    return;
-  }
-  if (!are_one(files, trashed, original)) {
+  if (name && !are_one(files, trashed, folder / *name)) {
     remove_all(files, trashed);
   }
 }
 
-void remove_staging(FileSystem& files, const path& folder, const FolderEntry& entry) {
+void clear_staging(FileSystem& files, const path& folder, const FolderEntry& entry) {
+  std::string_view name = entry.name;
+  const bool replaces = name.ends_with(kReplacing);
+  name.remove_suffix(replaces ? kReplacing.size() : 0);
+  const std::optional<std::int64_t> step = step_of_staging(name);
+  if (!step || entry.kind != EntryKind::Folder) {
+    return;
+  }
   const path staging = folder / kStagingFolder / entry.name;
-  const std::optional<std::int64_t> step = step_of_staging(entry.name);
-  if (step && entry.kind == EntryKind::Folder &&
-      !are_one(files, staging, folder / step_folder_name(*step))) {
-    files.make_folder(folder / kTrashFolder);
-    files.rename(staging, folder / kTrashFolder / entry.name);
-    remove_all(files, folder / kTrashFolder / entry.name);
+  const path checkpoint = folder / step_folder_name(*step);
+  if (replaces && !files.kind_of(checkpoint)) {
+    files.rename(staging, checkpoint);
+    files.sync_folder(folder);
+  } else if (!are_one(files, staging, checkpoint)) {
+    move_to_trash(files, folder, staging, std::string(name));
+    remove_all(files, folder / kTrashFolder / name);
   }
 }
 
@@ -103,38 +98,36 @@ path make_staging(FileSystem& files, const path& folder, std::int64_t step,
 
 path commit_staging(FileSystem& files, const path& folder, std::int64_t step,
                     std::string_view attempt) {
-  const path staging = folder / kStagingFolder / staging_name(step, attempt);
-  const path checkpoint = folder / step_folder_name(step);
+  path staging = folder / kStagingFolder / staging_name(step, attempt);
+  path checkpoint = folder / step_folder_name(step);
   files.remove_file(staging / kNonceName);
   files.sync_folder(staging);
-  std::optional<path> replaced;
-  if (files.kind_of(checkpoint)) {
-    files.make_folder(folder / kTrashFolder);
-    replaced =
-        folder / kTrashFolder / fmt::format("{}.{}{}", step_folder_name(step), attempt, kReplaced);
-    files.rename(checkpoint, *replaced);
-    files.sync_folder(folder / kTrashFolder);
-    files.sync_folder(folder);
+  const std::string old_name = fmt::format("{}.{}", step_folder_name(step), attempt);
+  const bool replaces = files.kind_of(checkpoint).has_value();
+  if (replaces) {
+    const path ready = staging.string() + std::string(kReplacing);
+    files.rename(staging, ready);
+    staging = ready;
+    files.sync_folder(folder / kStagingFolder);
+    move_to_trash(files, folder, checkpoint, old_name);
   }
   files.rename(staging, checkpoint);
   files.sync_folder(folder);
   files.sync_folder(folder / kStagingFolder);
-  if (replaced) {
-    remove_all(files, *replaced);
+  if (replaces) {
+    remove_all(files, folder / kTrashFolder / old_name);
   }
   return checkpoint;
 }
 
 void discard_staging(FileSystem& files, const path& folder, std::int64_t step,
                      std::string_view attempt) {
-  const path staging = folder / kStagingFolder / staging_name(step, attempt);
-  if (!files.kind_of(staging)) {
-    return;
+  const std::string name = staging_name(step, attempt);
+  for (const FolderEntry& entry : list_if_there(files, folder / kStagingFolder)) {
+    if (entry.name.starts_with(name)) {
+      clear_staging(files, folder, entry);
+    }
   }
-  files.make_folder(folder / kTrashFolder);
-  const path trashed = folder / kTrashFolder / staging.filename();
-  files.rename(staging, trashed);
-  remove_all(files, trashed);
 }
 
 void write_latest(FileSystem& files, const path& folder, std::int64_t step) {
@@ -150,11 +143,11 @@ std::vector<std::string> sweep(FileSystem& files, const path& folder) {
       problems.emplace_back(error.what());
     }
   };
+  for (const FolderEntry& entry : list_if_there(files, folder / kStagingFolder)) {
+    try_to([&] { clear_staging(files, folder, entry); });
+  }
   for (const FolderEntry& entry : list_if_there(files, folder / kTrashFolder)) {
     try_to([&] { remove_trash(files, folder, entry); });
-  }
-  for (const FolderEntry& entry : list_if_there(files, folder / kStagingFolder)) {
-    try_to([&] { remove_staging(files, folder, entry); });
   }
   return problems;
 }

@@ -26,16 +26,17 @@ std::filesystem::path make_staging(FileSystem& files, const std::filesystem::pat
 std::filesystem::path commit_staging(FileSystem& files, const std::filesystem::path& folder,
                                      std::int64_t step, std::string_view attempt);
 
-// Moves a staging folder to the trash and removes it; nothing where there is none.
+// Moves a staging folder to the trash and removes it; nothing where there is none. Where a commit
+// had moved away what it was to replace, it is carried out instead.
 void discard_staging(FileSystem& files, const std::filesystem::path& folder, std::int64_t step,
                      std::string_view attempt);
 
 // "latest" says that this is the newest.
 void write_latest(FileSystem& files, const std::filesystem::path& folder, std::int64_t step);
 
-// What attempts have left that came to no end: their staging and trash are removed, and a
-// checkpoint that was to be replaced is put back where its replacement did not come. Only names
-// that attempts give. For a new owner of the lock. What cannot be removed is returned as text.
+// What attempts have left that came to no end: their staging and trash are removed, and where a
+// checkpoint was about to be replaced, what replaces it gets its name. Only names that attempts
+// give. For a new owner of the lock. What cannot be removed is returned as text.
 std::vector<std::string> sweep(FileSystem& files, const std::filesystem::path& folder);
 
 }  // namespace fsdptrain::checkpoint

@@ -45,10 +45,13 @@ BoxGrid::BoxGrid(const std::string& source, const SavedTensor& tensor) {
   first_piece_.push_back(0);
   for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
     const SavedPiece& piece = tensor.pieces[i];
-    check<DataError>(
-        cell < num_cells && cell_of(source, tensor, piece) == cell && piece.in_box.begin == covered,
-        "{}: tensor {}: the {} does not follow on the one before it: a gap, an overlap or no order",
-        source, shown(tensor.name), describe(piece));
+    if (cell == num_cells || cell_of(source, tensor, piece) != cell ||
+        piece.in_box.begin != covered) {
+      fail<DataError>(
+          "{}: tensor {}: the {} does not follow on the one before it: a gap, an overlap or no "
+          "order",
+          source, shown(tensor.name), describe(piece));
+    }
     covered = piece.in_box.end;
     if (covered == piece.box.numel()) {
       first_piece_.push_back(i + 1);
@@ -70,10 +73,11 @@ void BoxGrid::check_piece(const std::string& source, const SavedTensor& tensor,
     is_inside = piece.box.offset[dim] >= 0 && piece.box.offset[dim] <= size &&
                 piece.box.size[dim] >= 1 && piece.box.size[dim] <= size - piece.box.offset[dim];
   }
-  check<DataError>(is_inside && piece.in_box.begin >= 0 && piece.in_box.begin < piece.in_box.end &&
-                       piece.in_box.end <= piece.box.numel(),
-                   "{}: tensor {} of shape {}: the {} is not inside it", source, shown(tensor.name),
-                   tensor.shape, describe(piece));
+  if (!is_inside || piece.in_box.begin < 0 || piece.in_box.begin >= piece.in_box.end ||
+      piece.in_box.end > piece.box.numel()) {
+    fail<DataError>("{}: tensor {} of shape {}: the {} is not inside it", source,
+                    shown(tensor.name), tensor.shape, describe(piece));
+  }
 }
 
 std::size_t BoxGrid::cell_of(const std::string& source, const SavedTensor& tensor,
@@ -82,9 +86,10 @@ std::size_t BoxGrid::cell_of(const std::string& source, const SavedTensor& tenso
   for (std::size_t dim = 0; dim < cuts_.size(); ++dim) {
     const std::vector<std::int64_t>& cuts = cuts_[dim];
     const auto cut = std::ranges::lower_bound(cuts, piece.box.offset[dim]);
-    check<DataError>(*(cut + 1) == piece.box.offset[dim] + piece.box.size[dim],
-                     "{}: tensor {}: the {} is no cell of the grid of its boxes", source,
-                     shown(tensor.name), describe(piece));
+    if (*(cut + 1) != piece.box.offset[dim] + piece.box.size[dim]) {
+      fail<DataError>("{}: tensor {}: the {} is no cell of the grid of its boxes", source,
+                      shown(tensor.name), describe(piece));
+    }
     cell = cell * (cuts.size() - 1) + static_cast<std::size_t>(cut - cuts.begin());
   }
   return cell;

@@ -40,8 +40,9 @@ class RecordParser final : public nlohmann::json_sax<json> {
   // Root: within the document's object. Member: within an array or object of the root.
   enum class Level { Outside, Root, Member };
 
-  // Of the value at hand, for a message.
+  // Of the value at hand, for a message: made only where there is one.
   std::string where() const;
+  [[noreturn]] void fail_twice(std::string_view name) const;
   bool add(json value);
   bool open(json value);
   bool close();
@@ -75,22 +76,29 @@ std::string RecordParser::where() const {
   return text;
 }
 
+void RecordParser::fail_twice(std::string_view name) const {
+  fail<DataError>("{}: {} is given twice", where(), shown(name));
+}
+
 bool RecordParser::key(string_t& value) {
   if (parents_.empty()) {
-    const bool is_new = (level_ == Level::Root ? members_ : names_).insert(value).second;
-    check<DataError>(is_new, "{}: {} is given twice", where(), shown(value));
+    if (!(level_ == Level::Root ? members_ : names_).insert(value).second) {
+      fail_twice(value);
+    }
     (level_ == Level::Root ? place_.member : place_.name) = value;
     return true;
   }
-  check<DataError>(!parents_.back()->contains(value), "{}: {} is given twice", where(),
-                   shown(value));
+  if (parents_.back()->contains(value)) {
+    fail_twice(value);
+  }
   keys_.back() = std::move(value);
   return true;
 }
 
 json* RecordParser::place(json value) {
-  check<DataError>(++num_values_ <= limits_.num_values, "{}: it has more than {} values", where(),
-                   limits_.num_values);
+  if (++num_values_ > limits_.num_values) {
+    fail<DataError>("{}: it has more than {} values", where(), limits_.num_values);
+  }
   if (parents_.empty()) {
     part_ = std::move(value);
     return &part_;
@@ -135,8 +143,9 @@ bool RecordParser::open(json value) {
     return true;
   }
   // The root and its member are around the parents.
-  check<DataError>(parents_.size() + 2 < limits_.depth, "{}: it is nested deeper than {}", where(),
-                   limits_.depth);
+  if (parents_.size() + 2 >= limits_.depth) {
+    fail<DataError>("{}: it is nested deeper than {}", where(), limits_.depth);
+  }
   parents_.push_back(place(std::move(value)));
   keys_.emplace_back();
   return true;

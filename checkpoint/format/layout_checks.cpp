@@ -47,9 +47,10 @@ void check_pieces(const std::string& source, const SavedTensor& tensor, std::int
                    "{}: tensor {} of shape {}: without elements it has no pieces, got {}", source,
                    shown(tensor.name), tensor.shape, tensor.pieces.size());
   for (const SavedPiece& piece : tensor.pieces) {
-    check<DataError>(piece.file >= 0 && piece.file < num_files,
-                     "{}: tensor {}: the file of a piece must be 0 to {}, got {}", source,
-                     shown(tensor.name), num_files - 1, piece.file);
+    if (piece.file < 0 || piece.file >= num_files) {
+      fail<DataError>("{}: tensor {}: the file of a piece must be 0 to {}, got {}", source,
+                      shown(tensor.name), num_files - 1, piece.file);
+    }
   }
   // Checks the rest.
   const BoxGrid grid(source, tensor);
@@ -85,8 +86,9 @@ void check_tensor(const std::string& source, const SavedLayout& layout, const Sa
 void check_names_differ(const std::string& source, const SavedLayout& layout) {
   std::unordered_set<std::string_view> names;
   for (const SavedTensor& tensor : layout.tensors) {
-    check<DataError>(names.insert(tensor.name).second, "{}: two tensors are named {}", source,
-                     shown(tensor.name));
+    if (!names.insert(tensor.name).second) {
+      fail<DataError>("{}: two tensors are named {}", source, shown(tensor.name));
+    }
   }
 }
 
@@ -103,10 +105,10 @@ void check_none_overlap(const std::string& source, const SavedLayout& layout) {
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const SavedTensor& before = *tensors[i - 1];
     const SavedTensor& tensor = *tensors[i];
-    check<DataError>(
-        before.group != tensor.group || before.offset + before.shape.numel() <= tensor.offset,
-        "{}: tensor {} begins at element {} of group {}, inside {}", source, shown(tensor.name),
-        tensor.offset, tensor.group, shown(before.name));
+    if (before.group == tensor.group && before.offset + before.shape.numel() > tensor.offset) {
+      fail<DataError>("{}: tensor {} begins at element {} of group {}, inside {}", source,
+                      shown(tensor.name), tensor.offset, tensor.group, shown(before.name));
+    }
   }
 }
 
@@ -117,9 +119,10 @@ void check_total(const std::string& source, const SavedLayout& layout) {
     const SavedGroup& group = layout.groups[static_cast<std::size_t>(tensor.group)];
     // No overflow: 2^54 elements of 64 planes of 8 bytes.
     const auto nbytes = static_cast<std::uint64_t>(tensor.shape.numel()) * element_nbytes(group);
-    check<DataError>(nbytes <= kMaxBytes - total,
-                     "{}: the bytes up to tensor {} of shape {} are more than {}", source,
-                     shown(tensor.name), tensor.shape, kMaxBytes);
+    if (nbytes > kMaxBytes - total) {
+      fail<DataError>("{}: the bytes up to tensor {} of shape {} are more than {}", source,
+                      shown(tensor.name), tensor.shape, kMaxBytes);
+    }
     total += nbytes;
   }
 }

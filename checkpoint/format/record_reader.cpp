@@ -26,22 +26,25 @@ std::string shown_json(const json& value) {
   return value.dump();
 }
 
-std::int64_t checked_integer(const std::string& what, const json& value, std::int64_t low,
-                             std::int64_t high) {
+RecordReader::RecordReader(std::string where, json record)
+    : where_(std::move(where)), record_(std::move(record)) {
+  if (!record_.is_object()) {
+    fail<DataError>("{} must be an object, got {}", where_, shown_json(record_));
+  }
+}
+
+std::int64_t RecordReader::checked_integer(const char* member, const json& value, std::int64_t low,
+                                           std::int64_t high) const {
   const bool fits = value.is_number_unsigned()
                         ? std::cmp_less_equal(value.get<std::uint64_t>(), high) &&
                               std::cmp_greater_equal(value.get<std::uint64_t>(), low)
                         : value.is_number_integer() && value.get<std::int64_t>() >= low &&
                               value.get<std::int64_t>() <= high;
-  check<DataError>(fits, "{} must be an integer from {} to {}, got {}", what, low, high,
-                   shown_json(value));
+  if (!fits) {
+    fail<DataError>("{}: {} must be an integer from {} to {}, got {}", where_, member, low, high,
+                    shown_json(value));
+  }
   return value.get<std::int64_t>();
-}
-
-RecordReader::RecordReader(std::string where, json record)
-    : where_(std::move(where)), record_(std::move(record)) {
-  check<DataError>(record_.is_object(), "{} must be an object, got {}", where_,
-                   shown_json(record_));
 }
 
 const json& RecordReader::member(const char* member) {
@@ -52,7 +55,7 @@ const json& RecordReader::member(const char* member) {
 }
 
 std::int64_t RecordReader::integer(const char* name, std::int64_t low, std::int64_t high) {
-  return checked_integer(fmt::format("{}: {}", where_, name), member(name), low, high);
+  return checked_integer(name, member(name), low, high);
 }
 
 std::optional<std::int64_t> RecordReader::optional_integer(const char* name, std::int64_t low,
@@ -62,22 +65,24 @@ std::optional<std::int64_t> RecordReader::optional_integer(const char* name, std
 
 std::string RecordReader::text(const char* name, std::size_t max_nbytes) {
   const json& value = member(name);
-  check<DataError>(value.is_string() && value.get_ref<const std::string&>().size() <= max_nbytes,
-                   "{}: {} must be a string of at most {} bytes, got {}", where_, name, max_nbytes,
-                   shown_json(value));
+  if (!value.is_string() || value.get_ref<const std::string&>().size() > max_nbytes) {
+    fail<DataError>("{}: {} must be a string of at most {} bytes, got {}", where_, name, max_nbytes,
+                    shown_json(value));
+  }
   return value.get<std::string>();
 }
 
 std::vector<std::int64_t> RecordReader::integers(const char* name, std::size_t max_size,
                                                  std::int64_t low, std::int64_t high) {
   const json& value = member(name);
-  check<DataError>(value.is_array() && value.size() <= max_size,
-                   "{}: {} must be an array of at most {} integers, got {}", where_, name, max_size,
-                   shown_json(value));
+  if (!value.is_array() || value.size() > max_size) {
+    fail<DataError>("{}: {} must be an array of at most {} integers, got {}", where_, name,
+                    max_size, shown_json(value));
+  }
   std::vector<std::int64_t> integers;
   integers.reserve(value.size());
   for (const json& element : value) {
-    integers.push_back(checked_integer(fmt::format("{}: {}", where_, name), element, low, high));
+    integers.push_back(checked_integer(name, element, low, high));
   }
   return integers;
 }
@@ -96,15 +101,17 @@ Shape RecordReader::shape(const char* name) {
 
 json RecordReader::array(const char* name) {
   const json& value = member(name);
-  check<DataError>(value.is_array(), "{}: {} must be an array, got {}", where_, name,
-                   shown_json(value));
+  if (!value.is_array()) {
+    fail<DataError>("{}: {} must be an array, got {}", where_, name, shown_json(value));
+  }
   return std::exchange(record_[name], json());
 }
 
 void RecordReader::finish() const {
   for (const auto& [name, value] : record_.items()) {
-    check<DataError>(std::ranges::find(asked_, name) != asked_.end(),
-                     "{}: {} is no member of this version", where_, shown(name));
+    if (std::ranges::find(asked_, name) == asked_.end()) {
+      fail<DataError>("{}: {} is no member of this version", where_, shown(name));
+    }
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace fsdptrain::checkpoint {
 
-// The members of a JSON object, each asked for by name and kind. What is missing, of another kind
-// or outside the limits is a DataError: "<where>: <member> must be ..., got ...".
+// The members of a JSON object, each asked for by kind and name, a literal. What is missing, of
+// another kind or outside the limits is a DataError: "<where>: <member> must be ..., got ...".
 class RecordReader {
  public:
   RecordReader(std::string where, nlohmann::json record);
@@ -36,17 +36,15 @@ class RecordReader {
 
  private:
   const nlohmann::json& member(const char* member);
+  std::int64_t checked_integer(const char* member, const nlohmann::json& value, std::int64_t low,
+                               std::int64_t high) const;
 
   std::string where_;
   nlohmann::json record_;
-  std::vector<std::string> asked_;
+  std::vector<std::string_view> asked_;
 };
 
 // A value of hostile JSON for a message: its text, cut when long.
 std::string shown_json(const nlohmann::json& value);
-
-// `value` as an integer; DataError "<what> must be an integer <low> to <high>, got <value>".
-std::int64_t checked_integer(const std::string& what, const nlohmann::json& value, std::int64_t low,
-                             std::int64_t high);
 
 }  // namespace fsdptrain::checkpoint

@@ -64,6 +64,12 @@ struct Saver::Staging {
   StagingMemory memory;
 };
 
+// Of this rank as it is, and of all as they were told.
+struct Saver::Openings {
+  Opening mine;
+  std::vector<Opening> all;
+};
+
 Saver::Saver(FileSystem& files, comm::World& world, TrainingState state, Options options)
     : files_(files), world_(world), state_(std::move(state)), options_(std::move(options)) {
   if (!options_.warn) {
@@ -101,50 +107,63 @@ void Saver::save_and_wait(std::int64_t step) {
   wait_until_done();
 }
 
-void Saver::begin(std::int64_t step) {
-  finish();
-  begun_ = options_.clock->now();
-  const StateTensors tensors = tensors_of(state_);
-  SavedLayout layout = layout_of(tensors);
-  Opening mine;
+Saver::Openings Saver::open(const StateTensors& tensors, const SavedLayout& layout,
+                            std::int64_t step) {
+  Openings openings;
+  openings.mine.step = step;
   try {
     check<IoError>(!abandoned_ || abandoned_->wait_for(options_.visible_within), "{}",
                    "the thread of an earlier save that was given up has not come back");
     abandoned_.reset();
-    mine = opening_of(state_, tensors, layout, step);
+    openings.mine = opening_of(state_, tensors, layout, step);
     if (world_.rank() == 0) {
-      mine.attempt = make_attempt();
-      make_staging(files_, options_.folder, step, mine.attempt);
+      openings.mine.attempt = make_attempt();
+      make_staging(files_, options_.folder, step, openings.mine.attempt);
     }
   } catch (const std::exception& error) {
-    mine.step = step;
-    mine.error = error.what();
+    openings.mine.error = error.what();
   }
-  std::vector<Opening> openings;
-  for (const std::string& text : world_.exchange(to_text(mine))) {
-    openings.push_back(parse_opening(text));
+  for (const std::string& text : world_.exchange(to_text(openings.mine))) {
+    openings.all.push_back(parse_opening(text));
   }
-  const LayoutIndex index(layout);
-  const std::vector<HeldPiece> pieces = index.pieces_of(tensors.file());
-  RankFile file{.path = options_.folder / kStagingFolder / staging_name(step, openings[0].attempt) /
-                        rank_file_name(tensors.file()),
-                .metadata = {{"attempt", openings[0].attempt}, {"step", fmt::to_string(step)}},
-                .specs = index.specs_of(pieces),
-                .values = {}};
-  Manifest manifest;
+  return openings;
+}
+
+Manifest Saver::agree_on(const Openings& openings, const SavedLayout& layout) {
   try {
-    manifest = agree(openings, mine, state_, layout);
+    Manifest manifest = agree(openings.all, openings.mine, state_, layout);
+    manifest.writer = options_.writer;
+    return manifest;
   } catch (const Error&) {
-    if (world_.rank() == 0 && !mine.attempt.empty()) {
-      drop_staging(step, mine.attempt);
+    // Every rank throws, and rank 0 has made a folder.
+    if (!openings.mine.attempt.empty()) {
+      drop_staging(openings.mine.step, openings.mine.attempt);
     }
     throw;
   }
-  manifest.writer = options_.writer;
+}
+
+RankFile Saver::file_of(const StateTensors& tensors, const Manifest& manifest) {
+  const LayoutIndex index(manifest.layout);
+  const std::vector<HeldPiece> pieces = index.pieces_of(tensors.file());
   const std::vector<Tensor> windows = windows_of(tensors, pieces);
-  file.values = staging_ ? staging_->memory.copy(windows) : bytes_of(windows);
+  return {.path = options_.folder / kStagingFolder / staging_name(manifest.step, manifest.attempt) /
+                  rank_file_name(tensors.file()),
+          .metadata = {{"attempt", manifest.attempt}, {"step", fmt::to_string(manifest.step)}},
+          .specs = index.specs_of(pieces),
+          .values = staging_ ? staging_->memory.copy(windows) : bytes_of(windows)};
+}
+
+void Saver::begin(std::int64_t step) {
+  finish();
+  begun_ = options_.clock->now();
+  const StateTensors tensors = tensors_of(state_);
+  const SavedLayout layout = layout_of(tensors);
+  const Openings openings = open(tensors, layout, step);
+  Manifest manifest = agree_on(openings, layout);
+  RankFile file = file_of(tensors, manifest);
   files_of_ranks_.clear();
-  for (const Opening& opening : openings) {
+  for (const Opening& opening : openings.all) {
     files_of_ranks_.push_back(opening.file);
   }
   phase_ = Phase::Writing;
@@ -203,6 +222,26 @@ std::optional<Saver::Saved> Saver::take(std::span<const std::string> reports) {
   std::vector<std::string_view> texts(reports.begin(), reports.end());
   const bool is_late = texts[0].starts_with(kLate);
   texts[0].remove_prefix(is_late ? 1 : 0);
+  const std::vector<std::size_t> pending = pending_ranks(texts);
+  const bool is_done = phase_ == Phase::Writing ? pending.empty() : texts[0].starts_with(kDone);
+  if (!is_done && is_late) {
+    give_up(phase_ == Phase::Writing
+                ? fmt::format("ranks {} have not written their files within {}",
+                              fmt::join(pending, ", "), comm::to_string(options_.deadline))
+                : fmt::format("rank 0 has not named the checkpoint within {}",
+                              comm::to_string(options_.deadline)));
+  }
+  if (!is_done) {
+    return std::nullopt;
+  }
+  if (phase_ == Phase::Committing) {
+    return end_commit(texts[0].substr(1));
+  }
+  begin_commit(texts);
+  return std::nullopt;
+}
+
+std::vector<std::size_t> Saver::pending_ranks(std::span<const std::string_view> texts) {
   std::vector<std::size_t> pending;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].starts_with(kFailed)) {
@@ -212,22 +251,7 @@ std::optional<Saver::Saved> Saver::take(std::span<const std::string> reports) {
       pending.push_back(rank);
     }
   }
-  const bool is_done = phase_ == Phase::Writing ? pending.empty() : texts[0].starts_with(kDone);
-  if (!is_done) {
-    if (is_late) {
-      give_up(phase_ == Phase::Writing
-                  ? fmt::format("ranks {} have not written their files within {}",
-                                fmt::join(pending, ", "), comm::to_string(options_.deadline))
-                  : fmt::format("rank 0 has not named the checkpoint within {}",
-                                comm::to_string(options_.deadline)));
-    }
-    return std::nullopt;
-  }
-  if (phase_ == Phase::Writing) {
-    begin_commit(texts);
-    return std::nullopt;
-  }
-  return end_commit(texts[0].substr(1));
+  return pending;
 }
 
 void Saver::begin_commit(std::span<const std::string_view> texts) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -19,6 +20,8 @@
 namespace fsdptrain::checkpoint {
 
 class SaveJob;
+struct Manifest;
+struct RankFile;
 
 // Saves the state of a training program, of all ranks of a world together, in a folder that all of
 // them see:
@@ -104,12 +107,19 @@ class Saver {
 
  private:
   struct Staging;
+  struct Openings;
   enum class Phase { Writing, Committing };
 
   void begin(std::int64_t step);
+  Openings open(const StateTensors& tensors, const SavedLayout& layout, std::int64_t step);
+  Manifest agree_on(const Openings& openings, const SavedLayout& layout);
+  // Of this rank, with a copy of its values where there is memory for one.
+  RankFile file_of(const StateTensors& tensors, const Manifest& manifest);
   void drop_staging(std::int64_t step, const std::string& attempt);
   // Throws what poll() throws.
   std::optional<Saved> wait_until_done();
+  // Throws if one has failed.
+  std::vector<std::size_t> pending_ranks(std::span<const std::string_view> texts);
   void begin_commit(std::span<const std::string_view> texts);
   Saved end_commit(std::string_view problems);
   [[noreturn]] void give_up(const std::string& reason);

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/process.h"
+#include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::checkpoint {
@@ -42,7 +43,8 @@ LockOwner process(std::int64_t pid, const std::string& boot = "boot") {
 // A folder with processes that want its lock; nobody sleeps.
 class Contest {
  public:
-  std::unique_ptr<RunLock> acquire(const LockOwner& self) {
+  std::unique_ptr<RunLock> acquire(const LockOwner& self) { return acquire(*files, self); }
+  std::unique_ptr<RunLock> acquire(FileSystem& seen, const LockOwner& self) {
     RunLock::Options options;
     options.self = self;
     options.alive = [this](const LockOwner& owner) { return !dead.contains(owner.pid); };
@@ -55,7 +57,7 @@ class Contest {
     };
     options.on_wait = [this](const std::string& owner) { waited_for.push_back(owner); };
     options.beats = false;
-    return RunLock::acquire(*files, folder.path(), options);
+    return RunLock::acquire(seen, folder.path(), options);
   }
   // As one that was killed leaves it.
   void die(std::unique_ptr<RunLock> lock) {
@@ -189,6 +191,24 @@ TEST_SUITE("checkpoint/folder/lock") {
         }
       }
     }
+  }
+
+  TEST_CASE("one so slow that its number had been used and removed does not get the lock") {
+    Contest contest;
+    contest.die(contest.acquire(process(1)));
+    std::unique_ptr<RunLock> last;
+    testing::FaultyFiles slow(*contest.files,
+                              {.counts = [&](testing::FileCall call, const fs::path&) {
+                                if (call == testing::FileCall::Rename && !last) {
+                                  contest.die(contest.acquire(process(3)));
+                                  last = contest.acquire(process(4));
+                                }
+                                return false;
+                              }});
+    CHECK_THROWS_WITH_AS(contest.acquire(slow, process(2)), doctest::Contains("process 4 on"),
+                         ConfigError);
+    last->check_held();
+    CHECK(contest.num_entries() == 1);
   }
 
   TEST_CASE(

@@ -95,23 +95,26 @@ TEST_SUITE("checkpoint/folder/staging") {
     CHECK(sweep(*folders.files, folders.root / "missing").empty());
   }
 
-  TEST_CASE("a checkpoint whose replacement did not come is put back by a sweep") {
+  TEST_CASE("what was about to replace a checkpoint gets its name by a sweep where none has it") {
     StagingFolders folders;
-    commit_staging(*folders.files, folders.root, 20, folders.stage(20, "old"));
-    const fs::path replaced =
-        folders.root / kTrashFolder / ("step-00000020." + make_attempt() + ".replaced");
-    fs::create_directory(folders.root / kTrashFolder);
-    fs::rename(folders.root / "step-00000020", replaced);
-    SUBCASE("none is there") {
+    const std::string attempt = folders.stage(20, "new");
+    const fs::path staging = folders.root / kStagingFolder / staging_name(20, attempt);
+    fs::rename(staging, staging.string() + ".replacing");
+    SUBCASE("none has it") {
+      SUBCASE("swept") {
+        CHECK(sweep(*folders.files, folders.root).empty());
+      }
+      SUBCASE("discarded") {
+        discard_staging(*folders.files, folders.root, 20, attempt);
+      }
+      CHECK(folders.text_of(20) == "new");
+    }
+    SUBCASE("one has it") {
+      commit_staging(*folders.files, folders.root, 20, folders.stage(20, "old"));
       CHECK(sweep(*folders.files, folders.root).empty());
       CHECK(folders.text_of(20) == "old");
     }
-    SUBCASE("one is there") {
-      commit_staging(*folders.files, folders.root, 20, folders.stage(20, "new"));
-      CHECK(sweep(*folders.files, folders.root).empty());
-      CHECK(folders.text_of(20) == "new");
-    }
-    CHECK(folders.count(kTrashFolder) == 0);
+    CHECK(folders.count(kStagingFolder) == 0);
   }
 
   TEST_CASE("a sweep spares what a loss of power left under two names, told by the manifest") {

@@ -225,6 +225,20 @@ TEST_SUITE("checkpoint/format hostile manifest") {
     check_refused("\"keys\":", "\"\":", "an object's name has 1 to 4096 bytes");
   }
 
+  TEST_CASE("limits: more tensors than there may be are refused before they are kept") {
+    const std::string record = R"({"name":"a","shape":[],"group":0,"offset":0},)";
+    std::string records;
+    for (std::size_t i = 0; i <= kMaxTensors; ++i) {
+      records += record;
+    }
+    // Equal names would be found later.
+    const std::string text = render_manifest(testing::example_manifest());
+    const std::string hostile =
+        resealed(replaced(text, "\"tensors\":[", "\"tensors\":[" + records));
+    CHECK_THROWS_WITH_AS(parse_manifest("m", hostile),
+                         doctest::Contains("m: tensors has more than 1000000 elements"), DataError);
+  }
+
   TEST_CASE("a manifest is refused for its size before it is looked at") {
     // Not touched: its text would fail at the first byte.
     const std::string_view huge(kFile, kMaxManifestBytes + 1);

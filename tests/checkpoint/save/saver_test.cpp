@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "checkpoint/folder/lock.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/scan.h"
 #include "checkpoint/load/reader.h"
@@ -14,6 +15,7 @@
 #include "tests/support/checkpoint_run.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/memory_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::testing {
 namespace {
@@ -349,6 +351,34 @@ TEST_SUITE("checkpoint/save/saver") {
         const auto manifest = CheckpointReader::open(files, kFolder / "step-00000001").manifest();
         CHECK(manifest.objects.at("own").values[2].at("rank") == 2);
       }
+    });
+  }
+
+  TEST_CASE("the system's files do as those of these tests") {
+    const TemporaryFolder temporary;
+    const auto files = checkpoint::make_real_file_system();
+    const std::filesystem::path folder = temporary / "run/checkpoints";
+    files->make_folder(temporary / "run");
+    on_ranks(3, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      const auto lock =
+          world.rank() == 0 ? checkpoint::RunLock::acquire(*files, temporary / "run") : nullptr;
+      Saver saver(*files, world, program.state(),
+                  {.folder = folder, .keep_last = 2, .before_commit = [&] { lock->check_held(); }});
+      for (int step = 1; step <= 4; ++step) {
+        program.train_step(step);
+        saver.save(step);
+      }
+      saver.save_and_wait(4);
+      if (world.rank() == 0) {
+        CHECK(checkpoint::scan(*files, folder).valid == std::vector<std::int64_t>{4, 3});
+        CHECK(files->list(folder / ".staging").empty());
+        CHECK(files->list(folder / ".trash").empty());
+        CHECK(read_file(folder / "latest") == "step-00000004\n");
+      }
+      CheckpointRun other(world, Mode::Sharded, 77);
+      CHECK(checkpoint::load_newest(*files, world, other.state(), folder)->step == 4);
+      CHECK(num_different_bits(all_state_of(program), all_state_of(other)) == 0);
     });
   }
 
