@@ -19,8 +19,9 @@ constexpr std::array<std::string_view, 5> kFreeSections{"eval", "mesh", "comm", 
                                                         "log"};
 // What is recomputed or gathered again is the same.
 constexpr std::array<std::string_view, 8> kFreeKeys{
-    "run.dir",          "run.threads",      "run.device",
-    "train.recompute",  "train.non_finite", "train.non_finite_limit",
+    "run.dir",          "run.threads",
+    "run.device",       "train.recompute",
+    "train.non_finite", "train.non_finite_limit",
     "shard.prefetch",   "shard.reshard_after_forward"};
 
 std::string_view section_of(std::string_view key) {

@@ -83,11 +83,12 @@ Examples:
   return {command, [arguments, compare_memory] {
             const Config config = load_config(arguments->config.file, arguments->config.overrides);
             require_key(config, "data.tokens");
-            return train(config, {.folder = {.overwrite = arguments->overwrite,
-                                             .allowed = named_keys(arguments->allow_change,
-                                                                   "--allow-change")},
-                                  .threads_as_ranks = arguments->threads_as_ranks,
-                                  .compare_memory = compare_memory});
+            return train(
+                config,
+                {.folder = {.overwrite = arguments->overwrite,
+                            .allowed = named_keys(arguments->allow_change, "--allow-change")},
+                 .threads_as_ranks = arguments->threads_as_ranks,
+                 .compare_memory = compare_memory});
           }};
 }
 

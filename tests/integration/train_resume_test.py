@@ -13,9 +13,10 @@ from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SAVED, main
 from train_case import TEXT, TINY, TrainTest
 
 # Everything that a run must not forget: dropout, an average, moments, validations, a schedule.
-COURSE = [*TINY, "--set", "log.every=1", "--set", "eval.every=7", "--set", "model.dropout=0.1", "--set",
-          "train.ema_decay=0.9", "--set", "train.global_batch=8"]
-LONG = ["--set", "train.steps=400"]
+COURSE = [*TINY, "--set", "log.every=1", "--set", "eval.every=7", "--set", "eval.batches=2", "--set", "model.dropout=0.1",
+          "--set", "train.ema_decay=0.9", "--set", "train.global_batch=8", "--set", "run.threads=1"]
+# More than a run can do before it is told to end.
+LONG = ["--set", "train.steps=500"]
 
 
 class Resume(TrainTest):

@@ -359,7 +359,7 @@ class Train(TrainTest):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, FAILED, errors)
-        self.assertRegex(errors, r"(?m)^fsdptrain: run/lock: [^\n]*\Z")
+        self.assertRegex(errors, r"(?m)^fsdptrain: run/lock: there is no such folder[^\n]*\n\Z")
 
     def test_an_empty_folder_is_accepted(self):
         self.prepare(TEXT)

@@ -53,7 +53,8 @@ class Rehearsal {
                                                        .average = rank_.average()});
     }
     if (config.run.device == "cpu" && staging_nbytes_ > 0) {
-      staging_ = Tensor::empty({staging_nbytes_}, DType::UInt8, Device::meta(), MemoryCategory::Data);
+      staging_ =
+          Tensor::empty({staging_nbytes_}, DType::UInt8, Device::meta(), MemoryCategory::Data);
     }
   }
 

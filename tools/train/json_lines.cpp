@@ -46,9 +46,10 @@ JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path, Mode mode)
     : file_(mode == Mode::New ? create_new(path) : open_to_append(path)) {
   if (mode == Mode::Append && file_.size() > 0) {
     size_ = whole_lines(file_);
-    check<IoError>(::ftruncate(file_.descriptor(), static_cast<off_t>(size_)) == 0,
-                   "{}: what a killed run has left of its last line cannot be cut off: {}",
-                   path.string(), std::generic_category().message(errno));
+    const bool is_cut = ::ftruncate(file_.descriptor(), static_cast<off_t>(size_)) == 0;
+    const int error = errno;
+    check<IoError>(is_cut, "{}: what a killed run has left of its last line cannot be cut off: {}",
+                   path.string(), std::generic_category().message(error));
   }
 }
 

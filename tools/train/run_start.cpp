@@ -87,10 +87,13 @@ RunStart begin_run(const Config& config, const RunFolder::Options& options, comm
 }
 
 void check_data(const RunStart& start, const std::vector<DataFile>& files) {
-  // Of other keys, other files.
-  if (start.fingerprints.size() != files.size()) {
+  if (start.fingerprints.empty()) {
     return;
   }
+  check<ConfigError>(files.size() == start.fingerprints.size(),
+                     "data.tokens: there are {} files, where the run has read {} so far: put those "
+                     "back, give another run.dir, or go on with these by --allow-change=data",
+                     files.size(), start.fingerprints.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     check<ConfigError>(files[i].fingerprint == start.fingerprints[i],
                        "data.tokens: {} is not the file that the run has read so far: put that "

@@ -34,8 +34,7 @@ struct Saving {
          std::function<void()> check_lock = {})
       : files(checkpoint::make_real_file_system()),
         rank(tiny(), world.group()),
-        checkpoints(*files, world,
-                    {.model = &rank.sharded(), .optimizer = &rank.optimizer()},
+        checkpoints(*files, world, {.model = &rank.sharded(), .optimizer = &rank.optimizer()},
                     {.config = config,
                      .folder = std::move(folder),
                      .resumed_from = std::nullopt,
@@ -54,7 +53,8 @@ bool exists(const fs::path& folder, std::int64_t step) {
 
 TEST_SUITE_BEGIN("tools/train/run_checkpoints");
 
-TEST_CASE("ranks agree on a signal that one has seen, and on what is due, also while one is saved") {
+TEST_CASE(
+    "ranks agree on a signal that one has seen, and on what is due, also while one is saved") {
   const TemporaryFolder folder;
   comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
     Saving saving(world, {.every = 2}, folder / "c");

@@ -165,8 +165,7 @@ TEST_CASE("a run that is overwritten is moved aside, whole, and only when the ne
     CHECK_FALSE(next.earlier());
     CHECK(names_in(folder / "run") == std::vector<std::string>{"lock"});
     next.write_config(config);
-    testing::write_file(next.record(),
-                        R"({"format": "fsdptrain-run", "format_version": 1})");
+    testing::write_file(next.record(), R"({"format": "fsdptrain-run", "format_version": 1})");
   }
   CHECK(names_in(folder / "run.old-1") == before);
   CHECK(testing::read_file(folder / "run.old-2/config.toml") == to_toml(config));

@@ -61,7 +61,8 @@ TEST_CASE("a checkpoint of a configuration that the run never had is refused") {
   SavedConfig now(config, {hash_of(config).numerics});
   now.load(now.state());
   SavedConfig saved_by_other(other, {});
-  CHECK_THROWS_WITH_AS(now.load(saved_by_other.state()), Contains("is of another run"), ConfigError);
+  CHECK_THROWS_WITH_AS(now.load(saved_by_other.state()), Contains("is of another run"),
+                       ConfigError);
   SavedConfig changed(config, {hash_of(config).numerics, hash_of(other).numerics});
   changed.load(saved_by_other.state());
   CHECK_THROWS_AS(now.load({{"toml", ""}}), DataError);

@@ -150,7 +150,8 @@ TEST_CASE("the next attempt is counted, and says what those before it were") {
   CHECK(second->is_done());
   CHECK(second->steps() == 9);
   CHECK(second->config().optimizer.lr == 0.25);
-  CHECK(second->numerics() == std::set<std::string>{hash_of({}).numerics, hash_of(config).numerics});
+  CHECK(second->numerics() ==
+        std::set<std::string>{hash_of({}).numerics, hash_of(config).numerics});
   const RunRecord third(folder / "run.json", config, some_facts(), second);
   CHECK(third.attempt() == 3);
   CHECK(read(folder / "run.json").at("earlier").at(1).at("steps") == 9);
