@@ -26,6 +26,7 @@ python3              build  the lints and their tests (standard library only)
 clang-format         lint   source formatting, version 14
 clang-tidy           lint   static analysis, version 14
 qemu-user            lint   runs kernels on CPUs without newer instructions
+ccache               lint   presets that compile a source alike compile it once
 LIST
 }
 
