@@ -99,8 +99,9 @@ class BlockFileReader {
   void take_entries();
   std::uint64_t block_begin(std::uint64_t index) const { return index * kBlockBytes; }
   std::uint64_t block_end(std::uint64_t index) const;
+  // False where it has not the digest of the table.
+  bool try_read_block(std::uint64_t index, std::span<std::byte> out) const;
   void read_block(std::uint64_t index, std::span<std::byte> out) const;
-  bool has_digest(std::uint64_t index, std::span<const std::byte> bytes) const;
   // For a message: where the block is, and the tensors in it.
   std::string describe_block(std::uint64_t index) const;
 

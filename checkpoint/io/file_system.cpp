@@ -11,10 +11,12 @@ void ReadableFile::read_at(std::uint64_t offset, std::span<std::byte> out) const
   std::size_t done = 0;
   while (done < out.size()) {
     const std::size_t count = read_some(offset + done, out.subspan(done));
-    check<DataError>(count > 0,
-                     "{}: {} bytes from byte {} on are asked for, but the file ends at byte {}; it "
-                     "had {} when it was opened",
-                     path().string(), out.size(), offset, offset + done, size());
+    if (count == 0) {
+      fail<DataError>(
+          "{}: {} bytes from byte {} on are asked for, but the file ends at byte {}; it had {} "
+          "when it was opened",
+          path().string(), out.size(), offset, offset + done, size());
+    }
     done += count;
   }
 }

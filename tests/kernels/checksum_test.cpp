@@ -1,5 +1,6 @@
 #include "kernels/checksum.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -46,6 +47,25 @@ TEST_SUITE("kernels/checksum") {
           CHECK(checksum64(isa, part) == XXH3_64bits(part.data(), part.size()));
           CHECK(checksum64(part) == XXH3_64bits(part.data(), part.size()));
         }
+      }
+    }
+  }
+
+  TEST_CASE("bytes that come in parts have the checksum of all of them, in every variant") {
+    const std::vector<std::byte> bytes = random_bytes(100'000);
+    for (const Isa isa : supported_isas()) {
+      for (const std::size_t part : {1, 63, 256, 1024, 4097, 100'000}) {
+        CAPTURE(name_of(isa));
+        CAPTURE(part);
+        Checksum64 checksum(isa);
+        CHECK(checksum.value() == checksum64({}));
+        checksum.append({});
+        for (std::size_t begin = 0; begin < bytes.size(); begin += part) {
+          checksum.append(std::span(bytes).subspan(begin, std::min(part, bytes.size() - begin)));
+        }
+        CHECK(checksum.value() == checksum64(bytes));
+        checksum.append(std::span(bytes).first(1));
+        CHECK(checksum.value() != checksum64(bytes));
       }
     }
   }

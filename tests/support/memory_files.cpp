@@ -326,7 +326,7 @@ std::unique_ptr<MemoryFiles> MemoryFiles::after_power_loss(std::uint64_t seed) c
   const std::lock_guard lock(state_->mutex);
   Coins coins(seed);
   Copies copies;
-  return std::unique_ptr<MemoryFiles>(new MemoryFiles(left_of(*state_->root, coins, copies)));
+  return std::make_unique<MemoryFiles>(left_of(*state_->root, coins, copies));
 }
 
 void MemoryFiles::set_capacity(std::uint64_t nbytes) {

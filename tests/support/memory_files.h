@@ -18,7 +18,14 @@ namespace fsdptrain::testing {
 // Threads may call at the same time.
 class MemoryFiles final : public checkpoint::FileSystem {
  public:
+  // Of a file or folder.
+  struct Node;
+  // Guards all nodes, also for open files.
+  struct State;
+
   MemoryFiles();
+  // With this folder as "/".
+  explicit MemoryFiles(std::shared_ptr<Node> root);
 
   std::unique_ptr<checkpoint::ReadableFile> open(const std::filesystem::path& path) override;
   std::unique_ptr<checkpoint::WritableFile> create(const std::filesystem::path& path) override;
@@ -39,14 +46,7 @@ class MemoryFiles final : public checkpoint::FileSystem {
   // Room for the bytes of all files together; writes beyond it fail as on a full disk.
   void set_capacity(std::uint64_t nbytes);
 
-  // Of a file or folder.
-  struct Node;
-  // Guards all nodes, also for open files.
-  struct State;
-
  private:
-  explicit MemoryFiles(std::shared_ptr<Node> root);
-
   std::shared_ptr<State> state_;
 };
 

@@ -76,6 +76,26 @@ TEST_SUITE("checkpoint/format block file") {
     }
   }
 
+  TEST_CASE("reads and writes of few bytes at a time give the same file and the same bytes") {
+    const std::vector<TensorSpec> tensors = {
+        {.name = "a", .dtype = DType::UInt8, .shape = {70'001}}};
+    const std::vector<std::byte> bytes = random_bytes(70'001, 8);
+    MemoryFiles whole;
+    const FileFacts facts = write(whole, tensors, bytes, bytes.size());
+    for (const std::size_t most : {1, 7, 4095}) {
+      CAPTURE(most);
+      MemoryFiles memory;
+      FaultyFiles files(memory, {.counts = {}, .max_transfer = most});
+      CHECK(write(files, tensors, bytes, bytes.size()) == facts);
+      CHECK(file_text(memory, kPath) == file_text(whole, kPath));
+      const BlockFileReader reader(files, kPath, facts);
+      BlockFileReader::Ends ends;
+      std::vector<std::byte> out(bytes.size());
+      reader.read(0, out, ends);
+      CHECK(out == bytes);
+    }
+  }
+
   TEST_CASE("a file is a safetensors file whose first tensor has the XXH3-64 of its blocks") {
     const testing::TemporaryFolder folder;
     const auto files = make_real_file_system();
