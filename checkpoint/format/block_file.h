@@ -24,7 +24,8 @@
 namespace fsdptrain::checkpoint {
 
 inline constexpr std::uint64_t kBlockBytes = 1 << 20;
-// The name of the table in the file: int64, one per block.
+// The name of the table in the file: int64, one per block. The metadata of the header have under
+// the same name the XXH3-128 of the table, so that a reader can say which of the two is damaged.
 inline constexpr std::string_view kBlockTable = "block_digests";
 
 // What a manifest says of a file.
@@ -39,7 +40,8 @@ struct FileFacts {
 // error. One thread uses it.
 class BlockFileWriter {
  public:
-  // In the order of the file. ConfigError for a name that is there twice or is the table's.
+  // In the order of the file. DataError for a name that is there twice or is the table's, also in
+  // the metadata.
   BlockFileWriter(FileSystem& files, const std::filesystem::path& path,
                   std::map<std::string, std::string> metadata,
                   const std::vector<TensorSpec>& tensors);
@@ -51,10 +53,10 @@ class BlockFileWriter {
   FileFacts finish();
 
  private:
-  void end_block();
+  void write_block(std::span<const std::byte> bytes);
 
   std::unique_ptr<WritableFile> file_;
-  std::string header_;
+  SafetensorsHeader header_;
   std::vector<std::uint64_t> table_;
   std::uint64_t data_offset_ = 0;
   std::uint64_t data_nbytes_ = 0;
@@ -79,11 +81,12 @@ class BlockFileReader {
   const TensorEntry* find(std::string_view name) const;
 
   // Bytes from `begin` on, counted as in entries(), verified: what lies in whole blocks is read in
-  // place. DataError for a block that differs: its file, offset, and all tensors in it. The blocks
-  // at the ends are kept by `ends` for a read that goes on from there.
+  // place. DataError for a block that differs: its file, offset, and all tensors in it. The last
+  // block that was read for a part of it is kept by `ends`, for a read that goes on from there.
   class Ends;
   void read(std::uint64_t begin, std::span<std::byte> out, Ends& ends) const;
-  // Reads every block into one buffer. `each` gets the bytes of each block behind it.
+  // Reads every block into one buffer. `each` gets the bytes of each block behind it. One
+  // DataError, at the end, for all blocks that differ.
   void verify(const std::function<void(std::uint64_t nbytes)>& each) const;
 
   std::uint64_t num_blocks() const { return table_.size(); }
@@ -92,6 +95,15 @@ class BlockFileReader {
   FileFacts facts() const { return facts_; }
 
  private:
+  // Of the header as it was parsed: the table is taken from its entries.
+  void take_entries();
+  std::uint64_t block_begin(std::uint64_t index) const { return index * kBlockBytes; }
+  std::uint64_t block_end(std::uint64_t index) const;
+  void read_block(std::uint64_t index, std::span<std::byte> out) const;
+  bool has_digest(std::uint64_t index, std::span<const std::byte> bytes) const;
+  // For a message: where the block is, and the tensors in it.
+  std::string describe_block(std::uint64_t index) const;
+
   std::unique_ptr<ReadableFile> file_;
   SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> by_name_;  // index into entries()
@@ -99,6 +111,19 @@ class BlockFileReader {
   std::uint64_t data_offset_ = 0;
   std::uint64_t data_nbytes_ = 0;
   FileFacts facts_;
+};
+
+// Of reads of one reader, which outlives it. One thread uses it.
+class BlockFileReader::Ends {
+ private:
+  friend class BlockFileReader;
+
+  std::span<const std::byte> block(const BlockFileReader& reader, std::uint64_t index);
+
+  const BlockFileReader* reader_ = nullptr;
+  std::uint64_t index_ = 0;
+  // Empty: none is kept.
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace fsdptrain::checkpoint

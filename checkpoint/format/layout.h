@@ -49,7 +49,7 @@ struct Box {
 };
 
 // Where a tensor is not one box, as under tensor parallelism: elements [begin, end) of the box,
-// row-major, are in a file.
+// row-major, are in a file. The boxes of a tensor are the cells of a grid.
 struct SavedPiece {
   std::int64_t file = 0;
   Box box;
@@ -65,7 +65,8 @@ struct SavedTensor {
   std::int64_t group = 0;
   // Of its first element in the group's buffer; the whole tensor follows.
   std::int64_t offset = 0;
-  // Not empty: in place of `offset`, and they cover the tensor exactly.
+  // Not empty: in place of `offset`, and they cover the tensor exactly. In the order of the boxes'
+  // offsets, row-major, then of the elements.
   std::vector<SavedPiece> pieces;
   // Updates so far, as the optimizer counts them for it; frozen ones have none.
   std::optional<std::int64_t> step;
@@ -85,5 +86,25 @@ struct SavedLayout {
 // "@<first element>", or "@<offset of the box>,...:<first element in it>".
 std::string piece_name(const std::string& plane, const SavedTensor& tensor, std::int64_t begin,
                        std::int64_t end);
+std::string piece_name(const std::string& plane, const SavedTensor& tensor,
+                       const SavedPiece& piece);
+
+// Of the planes of a group together.
+std::uint64_t element_nbytes(const SavedGroup& group);
+
+// The bytes that each file has of tensors, all planes together.
+std::vector<std::uint64_t> data_nbytes_of_files(const SavedLayout& layout, std::int64_t num_files);
+
+// What reader and writer hold a layout to: names, limits, ranges, and that each tensor is covered
+// exactly, no two by the same elements. DataError naming `source`, the tensor or group and the
+// values.
+void check_layout(const std::string& source, const SavedLayout& layout, std::int64_t num_files);
+
+inline constexpr std::size_t kMaxTensors = 1'000'000;
+inline constexpr std::int64_t kMaxFiles = std::int64_t{1} << 20;
+inline constexpr std::size_t kMaxPlanes = 64;
+inline constexpr std::size_t kMaxNameBytes = 4096;
+// Of a group's buffer and of a tensor.
+inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 54;
 
 }  // namespace fsdptrain::checkpoint
