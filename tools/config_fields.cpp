@@ -80,7 +80,7 @@ std::vector<Field> make_fields() {
   // One line is one key.
   // clang-format off
   return {
-      {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights; new or empty, or see train --overwrite", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
+      {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights, checkpoints; a run that is there goes on", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads of a process; 0: one per processor that it may use, shared evenly with the other ranks of the host", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
       {"run", "device", "where the model and its training are; cuda: rank r of this process on the r-th GPU, in a program that was built for it; eval and generate always run on the CPU", [](Config& c) -> Slot { return &c.run.device; }, one_of(kDevices)},
@@ -105,7 +105,7 @@ std::vector<Field> make_fields() {
       {"model", "rope_low_freq_factor", "wavelengths above rope_original_seq_len / this are stretched whole", [](Config& c) -> Slot { return &c.model.rope_low_freq_factor; }, positive(), llama3},
       {"model", "rope_high_freq_factor", "wavelengths below rope_original_seq_len / this are left; above rope_low_freq_factor", [](Config& c) -> Slot { return &c.model.rope_high_freq_factor; }, positive(), llama3},
       {"model", "rope_original_seq_len", "length first trained on", [](Config& c) -> Slot { return &c.model.rope_original_seq_len; }, between(1, 16777216), llama3},
-      {"model", "init_from", "safetensors file to take the initial weights from; empty: random ones by run.seed", [](Config& c) -> Slot { return &c.model.init_from; }},
+      {"model", "init_from", "safetensors file, or folder of a checkpoint (checkpoints/step-N of a run), to take the initial weights from; of a checkpoint, what differs is listed; empty: random ones by run.seed", [](Config& c) -> Slot { return &c.model.init_from; }},
 
       {"data", "tokens", "sources of tokens, each a file of fsdptrain data prepare or a folder of them; needed for training", [](Config& c) -> Slot { return &c.data.tokens; }, not_empty()},
       {"data", "weights", "share of each source in the samples, in any unit; empty: by their numbers of tokens", [](Config& c) -> Slot { return &c.data.weights; }, between(0, kLargest)},

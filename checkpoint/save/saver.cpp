@@ -296,12 +296,8 @@ void Saver::give_up(const std::string& reason) {
   fail<IoError>("step {} was not saved: {}", step, printable(reason));
 }
 
-std::int64_t file_nbytes_of(const TrainingState& state) {
-  std::int64_t nbytes = 0;
-  for (const Tensor& window : windows_of_state(tensors_of(state))) {
-    nbytes += window.numel() * static_cast<std::int64_t>(size_of(window.dtype()));
-  }
-  return nbytes;
+std::int64_t staging_nbytes_of(const TrainingState& state) {
+  return StagingMemory::nbytes_for(windows_of_state(tensors_of(state)));
 }
 
 }  // namespace fsdptrain::checkpoint

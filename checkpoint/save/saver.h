@@ -141,7 +141,7 @@ class Saver {
   std::unique_ptr<SaveJob> abandoned_;
 };
 
-// Bytes of one rank's file for a state, which is what staging takes.
-std::int64_t file_nbytes_of(const TrainingState& state);
+// Bytes of the staging memory of one rank for a state.
+std::int64_t staging_nbytes_of(const TrainingState& state);
 
 }  // namespace fsdptrain::checkpoint

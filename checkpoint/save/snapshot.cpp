@@ -46,11 +46,16 @@ StagingMemory::StagingMemory(std::span<const Tensor> windows) {
   allocate(windows);
 }
 
-void StagingMemory::allocate(std::span<const Tensor> windows) {
+std::int64_t StagingMemory::nbytes_for(std::span<const Tensor> windows) {
   std::int64_t nbytes = 0;
   for (const Tensor& window : windows) {
     nbytes += place_of(window);
   }
+  return nbytes;
+}
+
+void StagingMemory::allocate(std::span<const Tensor> windows) {
+  const std::int64_t nbytes = nbytes_for(windows);
   if (bytes_.defined() && bytes_.numel() == nbytes) {
     return;
   }

@@ -20,6 +20,7 @@ class StagingMemory {
  public:
   // For windows like these.
   explicit StagingMemory(std::span<const Tensor> windows);
+  static std::int64_t nbytes_for(std::span<const Tensor> windows);
 
   // Returns when the copies are there; the host waits for a GPU. Memory is allocated anew where
   // these need another amount.

@@ -14,6 +14,8 @@ import time
 from launch_case import FSDPTRAIN, SECONDS_TO_HANG, WORKER, Job, main, signal
 from train_case import NO_LAUNCHER, TrainCase, endless, tensors, train
 
+# Ranks that were stopped by a signal with their state saved.
+SAVED = 75
 STRAGGLER = str(pathlib.Path(sys.argv[3]).resolve())
 
 
@@ -186,7 +188,7 @@ class LaunchTrain(TrainCase):
         job.send(signal.SIGTERM)
         job.wait()
         self.assertNotIn("culprit", job.err)
-        self.check_ended(job, 143)
+        self.check_ended(job, SAVED)
 
     def test_a_rank_that_is_stopped_in_training_is_named_with_layer_and_operation(self):
         job = self.start(4, "--", *endless(comm__timeout=3))
@@ -249,18 +251,20 @@ class LaunchTrain(TrainCase):
             self.assertEqual((len(waits), len(waited_for)), (3, 3))
             self.assertEqual(waited_for[line["straggler"]], max(waited_for))
 
-    def test_a_signal_to_the_launcher_ends_all_ranks_after_one_step_with_the_weights_written(self):
-        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-            run = f"run{code}"
+    def test_a_signal_to_the_launcher_ends_all_ranks_after_one_step_with_all_saved(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            run = f"run{int(number)}"
             job = self.start(2, "--", *endless(run__dir=run, log__every=1))
             job.wait_for_line("step")
             job.send(number)
             job.wait()
             record = json.loads((self.folder / run / "run.json").read_text())
-            self.assertEqual((record["status"], record["exit_code"]), ("stopped", code))
+            self.assertEqual((record["status"], record["exit_code"]), ("stopped", SAVED))
             self.assertTrue((self.folder / run / "weights.safetensors").exists())
+            self.assertEqual([path.name for path in (self.folder / run / "checkpoints").glob("step-*")],
+                             [f"step-{record['steps']:08}"])
             self.assertIn(f"stopped by signal {int(number)} after step", job.err)
-            self.check_ended(job, code)
+            self.check_ended(job, SAVED)
 
 
 if __name__ == "__main__":

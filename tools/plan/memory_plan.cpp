@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/save/saver.h"
 #include "comm/meta/meta_ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/processors.h"
@@ -11,6 +12,7 @@
 #include "tools/plan/rehearsal.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/rank_mesh.h"
+#include "tools/train/run_checkpoints.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -20,6 +22,11 @@ constexpr int kSteps = 3;
 
 int threads_of(const RunConfig& run, int world) {
   return run.threads > 0 ? static_cast<int>(run.threads) : std::max(1, num_processors() / world);
+}
+
+// With what rounding adds to it.
+std::int64_t allocated_nbytes(const Tensor& bytes) {
+  return static_cast<std::int64_t>(size_class(static_cast<std::size_t>(bytes.numel())));
 }
 
 // The rank under way on meta.
@@ -39,6 +46,16 @@ class Rehearsal {
         rank_(config, mesh_.shard(), mesh_.replicas()),
         watch_(rank_.model(), rank_.sharded(), allocator) {
     rank_.begin_average();
+    if (config.run.device != "cpu" || copies_to_save(config.checkpoint)) {
+      staging_nbytes_ = checkpoint::staging_nbytes_of({.model = &rank_.sharded(),
+                                                       .replicas = mesh_.replicas(),
+                                                       .optimizer = &rank_.optimizer(),
+                                                       .average = rank_.average()});
+    }
+    if (config.run.device == "cpu" && staging_nbytes_ > 0) {
+      staging_ =
+          Tensor::empty({staging_nbytes_}, DType::UInt8, Device::meta(), MemoryCategory::Data);
+    }
   }
 
   TrainingRank& rank() { return rank_; }
@@ -59,7 +76,9 @@ class Rehearsal {
     watch_.begin("writing weights");
     rehearse_gathering(rank_);
     note(plan, watch_.take());
-    plan.items = items_of(rank_, peak_, held);
+    plan.staging = staging_nbytes_;
+    plan.items = items_of(rank_, peak_, held,
+                          staging_.defined() ? allocated_nbytes(staging_) : std::int64_t{0});
     const MemoryCounters end = allocator_.counters();
     plan.memory = end;
     plan.memory.peak = peaks_.peak;
@@ -113,6 +132,9 @@ class Rehearsal {
   RankMesh mesh_;
   TrainingRank rank_;
   PhaseWatch watch_;
+  std::int64_t staging_nbytes_ = 0;
+  // As long as the run.
+  Tensor staging_;
   // When the second micro-batch of the step began.
   comm::TrafficCounters first_;
   // The largest of all phases, and those of the phase with the peak.

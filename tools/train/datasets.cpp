@@ -107,12 +107,15 @@ Datasets open_datasets(const Config& config) {
   return datasets;
 }
 
-data::Loader make_loader(const Config& config, const Datasets& datasets) {
+data::Loader make_loader(const Config& config, const Datasets& datasets,
+                         const DataPosition& position) {
+  const std::int64_t regular = position.step * config.train.global_batch;
   try {
     return {datasets.training,
             {.seed = static_cast<std::uint64_t>(config.run.seed),
              .global_batch = config.train.global_batch,
-             .micro_batch = config.train.micro_batch}};
+             .micro_batch = config.train.micro_batch,
+             .first_sample = static_cast<std::uint64_t>(position.samples - regular)}};
   } catch (ConfigError& error) {
     error.add_context(config.data.weights.empty()
                           ? "data.weights is not given, so sources count by their tokens"

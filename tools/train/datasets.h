@@ -42,9 +42,16 @@ struct Datasets {
 // where the tokens do not fit the model, or data.weights the sources.
 Datasets open_datasets(const Config& config);
 
+// Where a run goes on: behind so many steps, which have taken so many samples.
+struct DataPosition {
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+};
+
 // The order in which training sees them. ConfigError, naming data.weights, for weights that leave a
 // source no sample.
-data::Loader make_loader(const Config& config, const Datasets& datasets);
+data::Loader make_loader(const Config& config, const Datasets& datasets,
+                         const DataPosition& position = {});
 
 // What open_datasets() would validate on if data.validation were `sources`: for an evaluation on
 // tokens of its own.

@@ -38,6 +38,31 @@ RunReport::RunReport(const Config& config, comm::World& world, Options options)
   }
 }
 
+void RunReport::tell_start(const std::optional<std::filesystem::path>& moved,
+                           const std::vector<ConfigChange>& changes,
+                           const std::optional<checkpoint::Loaded>& loaded, std::int64_t attempt) {
+  if (moved) {
+    reporter_.line(
+        fmt::format("the run that was in {} is in {}", config_.run.dir, moved->string()));
+  }
+  for (const ConfigChange& change : changes) {
+    reporter_.line(fmt::format("changed: {}", to_string(change)));
+  }
+  if (loaded) {
+    for (const std::string& skipped : loaded->skipped) {
+      reporter_.warning(fmt::format("not taken: {}", skipped));
+    }
+    for (const std::string& difference : loaded->differences) {
+      reporter_.warning(fmt::format("{}: {}", loaded->folder.string(), difference));
+    }
+    reporter_.line(fmt::format("attempt {} goes on from {}, which {} {} saved", attempt,
+                               loaded->folder.string(), loaded->num_ranks,
+                               loaded->num_ranks == 1 ? "rank" : "ranks"));
+  } else if (attempt > 1) {
+    reporter_.line(fmt::format("attempt {} begins anew: no checkpoint was there", attempt));
+  }
+}
+
 void RunReport::begin(const Datasets& datasets, std::int64_t num_parameters,
                       std::int64_t steps_done) {
   reporter_.line(fmt::format(

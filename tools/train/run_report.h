@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "checkpoint/load/loader.h"
 #include "comm/world.h"
 #include "runtime/base/memory_counters.h"
 #include "tools/config.h"
+#include "tools/config_changes.h"
 #include "tools/stopwatch.h"
 #include "tools/train/datasets.h"
 #include "tools/train/rank_waits.h"
@@ -42,6 +46,11 @@ class RunReport {
   std::optional<double> measured_rate() const { return measured_rate_; }
   double flops_per_token() const { return flops_per_token_; }
 
+  // What was there before: the path that another run was moved to, what is allowed to be another
+  // configuration, and what the run goes on from.
+  void tell_start(const std::optional<std::filesystem::path>& moved,
+                  const std::vector<ConfigChange>& changes,
+                  const std::optional<checkpoint::Loaded>& loaded, std::int64_t attempt);
   // The run begins with so many steps done.
   void begin(const Datasets& datasets, std::int64_t num_parameters, std::int64_t steps_done);
   // What is measured begins anew behind other work.

@@ -1,7 +1,6 @@
 #include "tools/train/train.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <fmt/format.h>
@@ -17,6 +16,7 @@
 #include "runtime/base/processors.h"
 #include "tools/config_fields.h"
 #include "tools/exit_code.h"
+#include "tools/standard_output.h"
 #include "tools/stop_signals.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/from_config.h"
@@ -32,9 +32,29 @@ comm::World::Options world_options(const Config& config) {
           .checks = comm::checks_from_environment()};
 }
 
-// The ranks are threads of this process; the signal that ended the run, or 0.
-int train_threads(const Config& config, const TrainOptions& options, const StopSignals& signals,
-                  Account& account) {
+// Nothing, where the run was done before.
+using MaybeOutcome = std::optional<RunOutcome>;
+
+// On one rank.
+MaybeOutcome train_rank(const Config& config, const TrainOptions& options, Setting setting,
+                        comm::World& world) {
+  setting.start = begin_run(config, options.folder, world, setting.account);
+  if (!setting.start.is_done) {
+    return Trainer(setting, world).run();
+  }
+  if (setting.account != nullptr) {
+    const RunFolder& folder = *setting.account->folder;
+    print_now(
+        fmt::format("{}: the run is done, after {} steps: weights in {}; for another give "
+                    "another run.dir, or --overwrite\n",
+                    folder.path().string(), folder.earlier()->steps(), folder.weights().string()));
+  }
+  return std::nullopt;
+}
+
+// The ranks are threads of this process.
+MaybeOutcome train_threads(const Config& config, const TrainOptions& options,
+                           const StopSignals& signals, Account& account) {
   const std::optional<comm::BreakPoint> break_point =
       comm::read_break_point(comm::environment_variable, options.threads_as_ranks);
   comm::WhereSignal where;
@@ -46,27 +66,34 @@ int train_threads(const Config& config, const TrainOptions& options, const StopS
   if (break_point) {
     ranks.world.timeout = comm::Nanoseconds::max();
   }
-  // The same on all of them.
-  std::atomic<int> signal = 0;
+  MaybeOutcome outcome;
   comm::run_ranks(ranks, [&](comm::World& world) {
     const comm::WatchedRing watched(where, world.flight_ring().memory().descriptor());
     comm::DebugBreak debug_break(break_point, world.rank());
-    signal = Trainer({.config = config,
-                      .existing = options.existing,
-                      .signals = signals,
-                      .account = world.rank() == 0 ? &account : nullptr,
-                      .debug_break = debug_break,
-                      .compare_memory = options.compare_memory},
-                     world)
-                 .run();
+    const MaybeOutcome mine = train_rank(config, options,
+                                         {.config = config,
+                                          .signals = signals,
+                                          .account = world.rank() == 0 ? &account : nullptr,
+                                          .debug_break = debug_break,
+                                          .compare_memory = options.compare_memory},
+                                         world);
+    // The same on all of them.
+    if (world.rank() == 0) {
+      outcome = mine;
+    }
   });
-  return signal;
+  return outcome;
 }
 
 // Notes how the run ended; the exit code.
-int end_run(Account& account, int signal) {
-  const int exit_code = static_cast<int>(ExitCode::Done) +
-                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+int end_run(Account& account, const MaybeOutcome& outcome) {
+  if (!outcome) {
+    return static_cast<int>(ExitCode::Done);
+  }
+  const int signal = outcome->signal;
+  const int exit_code = signal == 0         ? static_cast<int>(ExitCode::Done)
+                        : outcome->is_saved ? static_cast<int>(ExitCode::Saved)
+                                            : static_cast<int>(ExitCode::Signalled) + signal;
   // On all ranks but 0 there is nothing to note.
   if (account.record) {
     account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
@@ -88,17 +115,16 @@ int train_process(const Config& config, const TrainOptions& options,
     job_options.world.device.index += membership.local_rank;
   }
   return comm::run_rank(job_options, [&](comm::Job& job) {
-    const int signal = Trainer({.config = config,
-                                .existing = options.existing,
-                                .signals = signals,
-                                .account = membership.rank == 0 ? &account : nullptr,
-                                .debug_break = job.debug_break(),
-                                .is_bound = comm::is_bound(membership),
-                                .compare_memory = options.compare_memory},
-                               job.world())
-                           .run();
+    const MaybeOutcome outcome = train_rank(config, options,
+                                            {.config = config,
+                                             .signals = signals,
+                                             .account = membership.rank == 0 ? &account : nullptr,
+                                             .debug_break = job.debug_break(),
+                                             .is_bound = comm::is_bound(membership),
+                                             .compare_memory = options.compare_memory},
+                                            job.world());
     // All is written: when one rank has ended, its launcher may kill the others.
-    return end_run(account, signal);
+    return end_run(account, outcome);
   });
 }
 
@@ -145,7 +171,7 @@ int train(const Config& config, const TrainOptions& options) {
       config.train, has_threads ? options.threads_as_ranks : membership.size,
       has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
   // Before all else: building a large model to be refused then would take minutes.
-  RunFolder::check_free(config, options.existing);
+  RunFolder::check_free(config, options.folder);
   prepare_device(config.run);
   // Before all other threads, so that they hold the signals back too.
   const StopSignals signals;
@@ -154,7 +180,7 @@ int train(const Config& config, const TrainOptions& options) {
     return has_threads ? end_run(account, train_threads(config, options, signals, account))
                        : train_process(config, options, membership, signals, account);
   } catch (const PathError& error) {
-    if (!account.folder) {
+    if (!account.record) {
       throw;
     }
     // Files could be made in the folder when the run began: it is no mistake of the user's.

@@ -3,78 +3,15 @@
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
-#include <utility>
 
-#include "comm/error.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "tools/train/from_config.h"
 #include "tools/train/non_finite.h"
-#include "tools/train/samples.h"
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
 
-Trainer::Trainer(const Setting& setting, comm::World& world)
-    : config_(setting.config),
-      signals_(setting.signals),
-      debug_break_(setting.debug_break),
-      world_(world),
-      account_(setting.account),
-      datasets_(open_datasets(config_)),
-      data_files_(datasets_.files()),
-      loader_(make_loader(config_, datasets_)),
-      mesh_(config_.mesh, world.group(),
-            [&world](std::vector<int> ranks, std::string name) {
-              return world.new_group(std::move(ranks), std::move(name));
-            }),
-      rank_(config_, mesh_.shard(), mesh_.replicas()),
-      schedule_(build_schedule(config_)),
-      data_parallel_(rank_.step(), rank_.sharded(), world),
-      non_finite_(config_.train),
-      report_(config_, world,
-              {.tells = account_ != nullptr,
-               .is_bound = setting.is_bound,
-               .compare_memory = setting.compare_memory}),
-      validation_(rank_, datasets_, world, report_.reporter()) {
-  check_input();
-  // No rank refuses the input.
-  meet();
-  if (account_ != nullptr) {
-    open_account(setting.existing);
-  }
-}
-
-void Trainer::check_input() {
-  check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
-  if (!config_.model.init_from.empty()) {
-    load_weights(config_.model.init_from, rank_.sharded());
-  }
-  // The tokens that the run begins with: files that are damaged throughout show it here.
-  if (config_.train.steps > 0) {
-    loader_.micro_batch(0, 0);
-  }
-  for (const auto& dataset : datasets_.validation) {
-    data::sequential_batch(*dataset, 0, 1);
-  }
-  rank_.begin_average();
-}
-
-void Trainer::open_account(RunFolder::Existing existing) {
-  account_->folder.emplace(RunFolder::create(config_, existing));
-  account_->record.emplace(account_->folder->record(),
-                           RunFacts{.num_ranks = world_.size(),
-                                    .data = data_files_,
-                                    .num_parameters = rank_.sharded().num_parameters(),
-                                    .flops_per_token = report_.flops_per_token(),
-                                    .measured_rate = report_.measured_rate()});
-  report_.reporter().open(*account_->folder, {.attempt = account_->record->attempt(),
-                                              .steps = config_.train.steps,
-                                              .samples = !config_.eval.prompts.empty()});
-  account_->folder->write_config(config_);
-}
-
-int Trainer::run() {
+RunOutcome Trainer::run() {
   try {
     return train_all();
   } catch (const std::exception&) {
@@ -108,12 +45,33 @@ int Trainer::agreed_signal() {
   return static_cast<int>(signal.item());
 }
 
-int Trainer::train_all() {
+bool Trainer::is_validation_due() const {
+  const bool is_last = steps_done_ == config_.train.steps && steps_done_ > 0;
+  const bool is_turn = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
+  return (is_last || is_turn) && progress_.validated_step != steps_done_;
+}
+
+template <class Action>
+auto Trainer::or_rescue(const Action& action) {
+  try {
+    return action();
+  } catch (const IoError&) {
+    rescue_weights();
+    meet();
+    throw;
+  }
+}
+
+RunOutcome Trainer::train_all() {
   report_.begin(datasets_, rank_.sharded().num_parameters(), steps_done_);
   if (account_ != nullptr) {
     account_->stopwatch = {};
   }
   int signal = agreed_signal();
+  // An attempt that was stopped behind its last step may not have come to that.
+  if (signal == 0 && steps_done_ > 0 && is_validation_due()) {
+    signal = validate();
+  }
   while (steps_done_ < config_.train.steps && signal == 0) {
     debug_break_.at(steps_done_ + 1, [this] { return signals_.pending() != 0; });
     train_one(steps_done_);
@@ -122,17 +80,18 @@ int Trainer::train_all() {
       account_->steps_done = steps_done_;
     }
     report_.reporter().progress(steps_done_);
-    signal = agreed_signal();
-    const bool last = steps_done_ == config_.train.steps;
-    const bool due = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
-    if (signal == 0 && (last || due)) {
-      validate();
-      signal = agreed_signal();
+    const RunCheckpoints::Boundary boundary =
+        or_rescue([this] { return checkpoints_->meet(signals_.pending(), steps_done_); });
+    signal = boundary.signal;
+    if (signal == 0 && is_validation_due()) {
+      signal = validate();
+    }
+    if (signal == 0 && boundary.is_due && steps_done_ < config_.train.steps) {
+      or_rescue([this] { checkpoints_->save(steps_done_); });
     }
   }
   // One that arrives from here on comes too late: the run is done.
-  finish(signal);
-  return signal;
+  return finish(signal);
 }
 
 std::vector<data::Batch> Trainer::read_step(std::uint64_t step) {
@@ -164,6 +123,9 @@ void Trainer::train_one(std::int64_t step) {
   const std::vector<data::Batch> micro_batches = read_step(number);
   const TrainStep::Share share = data_parallel_.share_of(micro_batches);
   const double lr = schedule_.at(step);
+  progress_.samples += config_.train.global_batch;
+  progress_.tokens += config_.train.global_batch * config_.train.seq_len;
+  progress_.lr = lr;
   const TrainStep::Result result = data_parallel_.forward_backward(share, number);
   report_.count_step();
   if (!result.loss.defined()) {
@@ -178,9 +140,11 @@ void Trainer::train_one(std::int64_t step) {
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
     non_finite_.react({rank_.step(), rank_.sharded(), share, world_, number, loss, grad_norm},
                       report_.reporter(), [this] { write_weights(); });
+    progress_.skipped_in_a_row = non_finite_.skipped_in_a_row();
     return;
   }
   non_finite_.passed();
+  progress_.skipped_in_a_row = 0;
   rank_.step().update(lr);
   rank_.update_average();
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
@@ -188,7 +152,7 @@ void Trainer::train_one(std::int64_t step) {
   }
 }
 
-void Trainer::validate() {
+int Trainer::validate() {
   const std::optional<double> loss = validation_.loss(steps_done_);
   if (loss && !std::isfinite(*loss)) {
     // The same on all ranks; none of them fails before all is written.
@@ -198,6 +162,15 @@ void Trainer::validate() {
   }
   validation_.samples(steps_done_, [this] { return agreed_signal() != 0; });
   report_.begin_interval();
+  const int signal = agreed_signal();
+  if (signal == 0) {
+    progress_.validated_step = steps_done_;
+    if (loss && (!progress_.best_loss || *loss < *progress_.best_loss)) {
+      progress_.best_loss = loss;
+      progress_.best_step = steps_done_;
+    }
+  }
+  return signal;
 }
 
 void Trainer::write_weights() {
@@ -206,21 +179,35 @@ void Trainer::write_weights() {
                    datasets_.vocabulary());
 }
 
-void Trainer::finish(int signal) {
+RunOutcome Trainer::finish(int signal) {
+  RunOutcome outcome{.signal = signal};
+  std::exception_ptr failure;
+  try {
+    outcome.is_saved = checkpoints_->save_last(steps_done_);
+  } catch (const IoError&) {
+    // The same on all ranks.
+    failure = std::current_exception();
+  }
   write_weights();
+  if (failure) {
+    meet();
+    std::rethrow_exception(failure);
+  }
   const std::string weights =
       account_ == nullptr ? std::string() : account_->folder->weights().string();
   report_.end(steps_done_, weights);
   if (account_ == nullptr) {
-    return;
+    return outcome;
   }
   if (signal != 0) {
     report_.reporter().warning(
-        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
-                    signal, steps_done_, config_.train.steps));
+        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written{}",
+                    signal, steps_done_, config_.train.steps,
+                    outcome.is_saved ? ", and a checkpoint: the same command goes on" : ""));
   } else {
     report_.reporter().check_complete(weights);
   }
+  return outcome;
 }
 
 }  // namespace fsdptrain::tools

@@ -154,6 +154,14 @@ void save_run_weights(const RunFolder* folder, TrainingRank& rank,
   const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
   using Path = std::optional<std::filesystem::path>;
   std::exception_ptr failure;
+  try {
+    if (folder != nullptr) {
+      folder->check_held();
+    }
+  } catch (const IoError&) {
+    failure = std::current_exception();
+    folder = nullptr;
+  }
   const auto save = [&](const Path& path, const optim::WeightAverage* average) {
     try {
       save_weights(path, rank.sharded(), info, average);
@@ -201,6 +209,10 @@ void load_weights(const std::filesystem::path& path, shard::ShardedModel& model)
     }
   }
   model.bump_epoch();
+  check_finite(path, model);
+}
+
+void check_finite(const std::filesystem::path& path, shard::ShardedModel& model) {
   const std::string bad = non_finite_parameter(model);
   check<DataError>(bad.empty(),
                    "{}: {} holds a value that is not finite: the file is damaged, or the training "

@@ -37,6 +37,10 @@ void save_run_weights(const RunFolder* folder, TrainingRank& rank,
 // DataError naming what the metadata lack.
 WeightsInfo read_weights_info(const std::filesystem::path& path);
 
+// DataError naming a parameter that holds a value that is not finite, as `path` has it. Collective
+// over the ranks of the model.
+void check_finite(const std::filesystem::path& path, shard::ShardedModel& model);
+
 // Of any safetensors file, metadata or not: every parameter must be there with its shape, as
 // float32, bfloat16 or float16, and nothing else. Values are converted to the parameter's dtype.
 // DataError listing what is missing, extra or misfitting, before any value is changed; and one for
