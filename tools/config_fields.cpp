@@ -150,7 +150,7 @@ std::vector<Field> make_fields() {
       {"shard", "reduce_dtype", "element type in which gradients are summed over ranks; sums over micro-batches are float32", [](Config& c) -> Slot { return &c.shard.reduce_dtype; }, one_of(kDtypeWords)},
       {"shard", "accumulate", "how gradients of the micro-batches of a step are added: sharded: each is summed over the ranks and added to the rank's part; exact: the same, and sums over ranks and micro-batches are one tree, so that 1, 2, 4, ... ranks give the same bits, for a few more parts of memory; unsharded: whole gradients are added on each rank and summed over the ranks once, for 4 bytes a parameter", [](Config& c) -> Slot { return &c.shard.accumulate; }, one_of(kAccumulations)},
 
-      {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes to write one parameter of the weights to disk, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
+      {"comm", "timeout", "seconds that a rank waits for the others, in a collective and to come to the start; then all end and say where each was; above what rank 0 takes to write one parameter of the weights to disk, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
       {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},

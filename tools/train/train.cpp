@@ -29,9 +29,10 @@ void check_num_ranks(const Config& config, int num_ranks, std::string_view who) 
   const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
   check<ConfigError>(num_ranks <= num_micro_batches,
                      "{}: {} ranks need as many micro-batches, but a step has {} "
-                     "(train.global_batch / train.micro_batch): run at most {} ranks, lower "
+                     "(train.global_batch / train.micro_batch): run at most {} rank{}, lower "
                      "train.micro_batch or raise train.global_batch",
-                     who, num_ranks, num_micro_batches, num_micro_batches);
+                     who, num_ranks, num_micro_batches, num_micro_batches,
+                     num_micro_batches == 1 ? "" : "s");
 }
 
 comm::World::Options world_options(const Config& config) {
@@ -91,6 +92,7 @@ int train_process(const Config& config, const TrainOptions& options,
                   Account& account) {
   comm::JobOptions job_options{.world = world_options(config),
                                .threads = static_cast<int>(config.run.threads),
+                               .join_timeout = std::chrono::seconds(config.comm.timeout),
                                .check_stop = [&signals] { signals.check_stop(); }};
   if (job_options.world.device != Device::cpu()) {
     job_options.world.device.index += membership.local_rank;
