@@ -244,10 +244,9 @@ void Job::wait_for(const std::vector<std::string>& keys, const Deadline& deadlin
       store_->wait(keys, std::min(deadline.left(), kBetweenStops));
       return;
     } catch (const TimeoutError&) {
-      check<TimeoutError>(!deadline.passed(), "not all ranks have come in {}{}",
-                          to_string(deadline.timeout()),
-                          server_ ? ", missing: " + named_ranks(missing_ranks())
-                                  : "; rank 0 says which");
+      check<TimeoutError>(
+          !deadline.passed(), "not all ranks have come in {}{}", to_string(deadline.timeout()),
+          server_ ? ", missing: " + named_ranks(missing_ranks()) : "; rank 0 says which");
     }
     if (options_.check_stop) {
       options_.check_stop();
