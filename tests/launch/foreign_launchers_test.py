@@ -59,7 +59,9 @@ class Foreign:
             job = self.start(size, FSDPTRAIN, *train(run__dir=f"run{size}")).wait(SECONDS_OF_OTHERS)
             self.check(job.code == 0, job, f"the exit code is {job.code}")
             said = f"fsdptrain: rank 0 of {size}, by {self.said}\n"
-            self.check(job.err.count("fsdptrain: ") == job.err.count(said) == 1, job, f"no '{said}'")
+            # On a busy machine ranks may have waited for each other.
+            num_others = job.err.count("fsdptrain: ") - job.err.count(": waiting for rank")
+            self.check(num_others == job.err.count(said) == 1, job, f"no '{said}'")
             self.check_all_ended(job)
             self.run_cli(*train(run__dir=f"threads{size}"), "--threads-as-ranks", size)
             self.assertEqual(*[tensors(self.folder / f"{run}{size}/weights.safetensors") for run in ("run", "threads")])

@@ -163,8 +163,8 @@ std::optional<comm::Nanoseconds> Supervisor::deadline() const {
 
 bool Supervisor::may_be_stopped_by(const RankFailure& failure) const {
   const std::optional<RankExit>& end = end_of(failure.rank);
-  return end && std::ranges::any_of(
-                    kStopSignals, [&](int signal) { return is_answer_to(*end, signal); });
+  return end &&
+         std::ranges::any_of(kStopSignals, [&](int signal) { return is_answer_to(*end, signal); });
 }
 
 void Supervisor::fail(RankFailure failure, Actions& actions) {

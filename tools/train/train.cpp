@@ -110,6 +110,7 @@ int train_process(const Config& config, const TrainOptions& options,
                   Account& account) {
   comm::JobOptions job_options{.world = world_options(config),
                                .threads = static_cast<int>(config.run.threads),
+                               .join_timeout = std::chrono::seconds(config.comm.timeout),
                                .check_stop = [&signals] { signals.check_stop(); }};
   if (job_options.world.device != Device::cpu()) {
     job_options.world.device.index += membership.local_rank;
