@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <vector>
 
@@ -7,8 +8,8 @@
 #include "tests/comm/nccl/fake_ranks.h"
 #include "tests/support/parity_rows.h"
 
-// Sharded decoders on two GPUs that are none, over all pairs of options: on two ranks of the CPU they
-// have the gradients of one rank, and on the GPUs the bits of the CPU.
+// Sharded decoders on two GPUs that are none, over all pairs of options: on two ranks of the CPU
+// they have the gradients of one rank, and on the GPUs the bits of the CPU.
 namespace fsdptrain::testing {
 namespace {
 
@@ -53,7 +54,7 @@ void expect_parity(const Row& row, std::uint64_t seed) {
 }  // namespace
 
 TEST_SUITE("shard/parity on a device") {
-  TEST_CASE("sharded decoders on two GPUs have the bits of the CPU, whatever two options are chosen") {
+  TEST_CASE("sharded decoders on two GPUs have the bits of the CPU, whatever options are chosen") {
     const CoveringArray pairs = all_pairs(1);
     const bool is_campaign = std::getenv("FAKECUDA_ORDERS") != nullptr;
     for (std::size_t i = 0; i < pairs.rows().size(); i += is_campaign ? 1 : kStride) {
