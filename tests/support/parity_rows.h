@@ -22,7 +22,7 @@ namespace fsdptrain::testing {
 enum class Passes { One, MicroBatches, WithoutSync, TwoForwards, Retained };
 
 inline constexpr const char* kPasses[] = {"one", "micro-batches", "micro-batches without sync",
-                                   "two forwards", "retained graph"};
+                                          "two forwards", "retained graph"};
 
 // One row of the array.
 struct Row {
@@ -82,7 +82,8 @@ struct Row {
   int head;
 };
 
-// Every two options are together in some row. `most_ranks` 1: rows leave their number to the caller.
+// Every two options are together in some row. `most_ranks` 1: rows leave their number to the
+// caller.
 inline CoveringArray all_pairs(int most_ranks) {
   return CoveringArray({3, most_ranks, 3, 3, 3, 3, 5, 3, 2});
 }
@@ -166,7 +167,9 @@ class Part {
 
   void step(int step) {
     sharded_.zero_grad();
-    const auto loss = [&](int i) { return tiny_loss(*model_, rank_, 2 * step + i, row_.form(), device_); };
+    const auto loss = [&](int i) {
+      return tiny_loss(*model_, rank_, 2 * step + i, row_.form(), device_);
+    };
     switch (row_.passes) {
       case Passes::One:
         autograd::backward(loss(0));
