@@ -121,12 +121,12 @@ TEST_SUITE("shard/micro_batches") {
         int prefetch;
         std::optional<bool> reshard;
       };
-      for (const auto& [prefetch, reshard] :
+      for (const Schedule& schedule :
            {Schedule{0, true}, Schedule{1, {}}, Schedule{1, false}, Schedule{2, true}}) {
         for (const Accumulation accumulation : {Accumulation::Sharded, Accumulation::Exact}) {
-          CAPTURE(prefetch);
-          ShardedChain sharded(world, 4, {.reshard_after_forward = reshard},
-                               {.accumulation = accumulation, .prefetch = prefetch});
+          CAPTURE(schedule.prefetch);
+          ShardedChain sharded(world, 4, {.reshard_after_forward = schedule.reshard},
+                               {.accumulation = accumulation, .prefetch = schedule.prefetch});
           std::int64_t allocations = 0;
           // The first step is the one of the plan.
           for (const int num : {4, 4, 1, 3}) {
