@@ -197,14 +197,14 @@ TEST_SUITE("checkpoint/folder/lock") {
     Contest contest;
     contest.die(contest.acquire(process(1)));
     std::unique_ptr<RunLock> last;
-    testing::FaultyFiles slow(*contest.files,
-                              {.counts = [&](testing::FileCall call, const fs::path&) {
-                                if (call == testing::FileCall::Rename && !last) {
-                                  contest.die(contest.acquire(process(3)));
-                                  last = contest.acquire(process(4));
-                                }
-                                return false;
-                              }});
+    testing::FaultyFiles slow(
+        *contest.files, {.counts = [&](testing::FileCall call, const fs::path& path) {
+          if (call == testing::FileCall::MakeFolder && path.filename() != "lock" && !last) {
+            contest.die(contest.acquire(process(3)));
+            last = contest.acquire(process(4));
+          }
+          return false;
+        }});
     CHECK_THROWS_WITH_AS(contest.acquire(slow, process(2)), doctest::Contains("process 4 on"),
                          ConfigError);
     last->check_held();
