@@ -91,6 +91,7 @@ class Resume(TrainTest):
                     self.assertEqual(self.record(name)["status"], "running")
                 self.check_done("train", *arguments)
                 self.check_same(name, "whole")
+                self.assertEqual(list((self.folder / name / "checkpoints/.staging").iterdir()), [])
                 resumed = [line for line in self.metrics(name) if line.get("event") == "resume"]
                 self.assertEqual([line["attempt"] for line in resumed], [2, 3, 4])
                 earlier = self.record(name)["earlier"]
