@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/folder/staging.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
@@ -136,6 +137,9 @@ RunFolder RunFolder::claim(const Config& config, const Options& options) {
     folder.take_lock();
     // Behind the lock, as its last owner has left it.
     folder.read_earlier(config, options);
+    if (!options.overwrite) {
+      folder.remove_leftovers();
+    }
   }
   return folder;
 }
@@ -157,6 +161,12 @@ void RunFolder::take_lock() {
   } catch (Error& error) {
     error.add_context("run.dir");
     throw;
+  }
+}
+
+void RunFolder::remove_leftovers() const {
+  for (const std::string& problem : checkpoint::sweep(*files_, checkpoints())) {
+    log_warning("{}", problem);
   }
 }
 

@@ -29,7 +29,8 @@ class RunFolder {
 
   // What claim() would refuse, as far as reading can tell; changes nothing.
   static void check_free(const Config& config, const Options& options);
-  // Looks at run.dir, and has it, if a run is there. Nothing else changes before open().
+  // Looks at run.dir, and has it, if a run is there, and removes what it has left of checkpoints
+  // that came to no end. Nothing else changes before open().
   // ConfigError for a folder that is neither empty nor a run's, one that another process has, one
   // whose run has another configuration (all keys that differ, with both values), and with
   // `overwrite` for one that holds what the run is to read. PathError where none can be made.
@@ -68,6 +69,7 @@ class RunFolder {
   Contents look(const Options& options) const;
   void read_earlier(const Config& config, const Options& options);
   void take_lock();
+  void remove_leftovers() const;
   std::filesystem::path move_aside();
 
   std::filesystem::path dir_;

@@ -111,6 +111,20 @@ TEST_CASE("a run that is there goes on, and knows what it was") {
   CHECK(names_in(folder / "run") == before);
 }
 
+TEST_CASE(
+    "what a killed save has left is removed when the run goes on, and what is foreign is not") {
+  const TemporaryFolder folder;
+  const Config config = config_for(folder / "run");
+  make_run(config, RunStatus::Running);
+  const auto staging = folder / "run/checkpoints/.staging";
+  std::filesystem::create_directories(staging / ("20." + std::string(32, 'a')));
+  std::filesystem::create_directories(staging / "mine");
+  CHECK_THROWS_AS(RunFolder::claim(config_for(folder / "run/checkpoints"), {}), ConfigError);
+  CHECK(names_in(staging).size() == 2);
+  RunFolder::claim(config, {});
+  CHECK(names_in(staging) == std::vector<std::string>{"mine"});
+}
+
 TEST_CASE("a run is done when it says so, has its weights, and nothing about it is new") {
   const TemporaryFolder folder;
   Config config = config_for(folder / "run");
