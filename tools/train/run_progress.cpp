@@ -84,8 +84,8 @@ std::optional<WeightsInfo> saved_weights_info(const checkpoint::Manifest& manife
         .config = parse_config(config->second.values.at(0).at("toml").get<std::string>(),
                                "the configuration in the checkpoint"),
         .vocabulary = {.size = tokens.at("size").get<std::uint32_t>(),
-                       .end_of_document = end.is_null() ? std::nullopt
-                                                        : std::optional(end.get<std::uint32_t>()),
+                       .end_of_document =
+                           end.is_null() ? std::nullopt : std::optional(end.get<std::uint32_t>()),
                        .tokenizer = tokens.at("tokenizer").get<std::string>()}};
   });
 }
