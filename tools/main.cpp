@@ -120,10 +120,18 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("fsdptrain {}", build_info().version));
   LaunchWords launch_words;
   const std::vector<Command> commands{
-      add_checkpoint_command(app), add_data_command(app),     add_model_command(app),
-      add_plan_command(app),       add_train_command(app),    add_launch_command(app, launch_words),
-      add_eval_command(app),       add_generate_command(app), add_config_command(app),
-      add_flight_command(app),     add_bench_command(app),    add_version_command(app),
+      add_data_command(app),
+      add_model_command(app),
+      add_plan_command(app),
+      add_train_command(app),
+      add_launch_command(app, launch_words),
+      add_eval_command(app),
+      add_generate_command(app),
+      add_checkpoint_command(app),
+      add_config_command(app),
+      add_flight_command(app),
+      add_bench_command(app),
+      add_version_command(app),
   };
   try {
     std::vector<std::string> words = take_launch_words(app, {argv + 1, argv + argc}, launch_words);
