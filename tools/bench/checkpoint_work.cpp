@@ -63,7 +63,9 @@ CheckpointWork::CheckpointWork(const Config& config, const std::filesystem::path
       nbytes_(checkpoint::staging_nbytes_of(state_of(rank_))),
       largest_(largest_tensor_of(rank_.sharded())),
       roof_(2 * static_cast<double>(nbytes_)),
-      destination_(static_cast<std::size_t>(nbytes_), std::byte{1}) {
+      destination_(
+          std::max(static_cast<std::size_t>(nbytes_), std::size_t{checkpoint::kBlockBytes}),
+          std::byte{1}) {
   const auto make = [this](bool async, const char* name) {
     return std::make_unique<checkpoint::Saver>(
         *files_, alone_.world(), state_of(rank_),
@@ -94,7 +96,9 @@ double CheckpointWork::write() {
   const double seconds = time_of([&] {
     std::optional<File> file = File::create(path);
     std::uint64_t at = 0;
-    for (std::span<const std::byte> rest = destination_; !rest.empty();) {
+    for (std::span<const std::byte> rest =
+             std::span(destination_).first(static_cast<std::size_t>(nbytes_));
+         !rest.empty();) {
       const std::span<const std::byte> part = rest.first(std::min(kWriteBytes, rest.size()));
       file->write_at(at, part);
       file->begin_sync(at, part.size());
