@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 
 #include "runtime/base/edit_distance.h"
@@ -12,10 +10,6 @@
 
 namespace fsdptrain::checkpoint {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
-constexpr std::uint64_t kLengthBytes = 8;
 
 using NameIndex = std::map<std::string, std::size_t, std::less<>>;
 
@@ -59,56 +53,25 @@ NameIndex index_by_name(const std::vector<TensorEntry>& entries) {
 std::string read_header_text(const File& file) {
   const std::uint64_t file_nbytes = file.size();
   const std::string path = file.path().string();
-  check<DataError>(file_nbytes >= kLengthBytes,
-                   "{}: a safetensors file begins with an 8-byte length, got {} bytes in all", path,
-                   file_nbytes);
-  std::array<std::byte, kLengthBytes> length_bytes{};
-  check<DataError>(file.read_at(0, length_bytes) == kLengthBytes,
+  check_has_length(path, file_nbytes);
+  std::array<std::byte, kHeaderLengthBytes> length{};
+  check<DataError>(file.read_at(0, length) == length.size(),
                    "{}: the file was cut while it was read", path);
-  const auto length = std::bit_cast<std::uint64_t>(length_bytes);
-  check<DataError>(length > 0, "{}: the header is empty", path);
-  check<DataError>(length <= kMaxHeaderBytes, "{}: a header has at most {} bytes, got {}", path,
-                   kMaxHeaderBytes, length);
-  check<DataError>(length <= file_nbytes - kLengthBytes,
-                   "{}: the header has {} bytes, but the file has {} bytes after the length: it is "
-                   "cut short or no safetensors file",
-                   path, length, file_nbytes - kLengthBytes);
-  std::string text(length, '\0');
+  std::string text(parse_header_length(path, file_nbytes, length), '\0');
   check<DataError>(
-      file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text))) == text.size(),
+      file.read_at(kHeaderLengthBytes, std::as_writable_bytes(std::span(text))) == text.size(),
       "{}: the file was cut while it was read", path);
   return text;
 }
 
-// Where each tensor's bytes go. Wide elements come first, so that every tensor is aligned to its
-// element.
-std::vector<TensorEntry> lay_out(const std::string& file, const std::vector<TensorSpec>& tensors) {
-  std::vector<TensorEntry> entries;
-  std::unordered_set<std::string_view> names;
-  for (const TensorSpec& tensor : tensors) {
-    check<DataError>(names.insert(tensor.name).second, "{}: two tensors are named {}", file,
-                     shown(tensor.name));
-    check<DataError>(tensor.name != "__metadata__", "{}: __metadata__ cannot be a tensor's name",
-                     file);
-    entries.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
-  }
-  std::ranges::sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
+// Wide elements come first, so that every tensor is aligned to its element.
+std::vector<TensorEntry> lay_out(const std::string& file, std::vector<TensorSpec> tensors) {
+  std::ranges::stable_sort(tensors, [](const TensorSpec& a, const TensorSpec& b) {
     const std::size_t width_a = size_of(a.dtype);
     const std::size_t width_b = size_of(b.dtype);
     return std::tie(width_b, a.name) < std::tie(width_a, b.name);
   });
-  std::uint64_t offset = 0;
-  for (TensorEntry& entry : entries) {
-    entry.begin = offset;
-    std::uint64_t nbytes = 0;
-    const bool overflows = __builtin_mul_overflow(static_cast<std::uint64_t>(entry.shape.numel()),
-                                                  size_of(entry.dtype), &nbytes) ||
-                           __builtin_add_overflow(offset, nbytes, &offset);
-    check<DataError>(!overflows, "{}: the bytes up to tensor {} overflow 64 bits", file,
-                     shown(entry.name));
-    entry.end = offset;
-  }
-  return entries;
+  return place_tensors(file, tensors);
 }
 
 }  // namespace
@@ -116,7 +79,7 @@ std::vector<TensorEntry> lay_out(const std::string& file, const std::vector<Tens
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
     : file_(File::open_for_reading(path)) {
   const std::string text = read_header_text(file_);
-  data_offset_ = kLengthBytes + text.size();
+  data_offset_ = kHeaderLengthBytes + text.size();
   header_ = parse_safetensors_header(path.string(), text, file_.size() - data_offset_);
   by_name_ = index_by_name(header_.entries);
 }
@@ -150,11 +113,9 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
       by_name_(index_by_name(header_.entries)),
       written_(header_.entries.size(), false),
       file_(path) {
-  const std::string text = render_safetensors_header(path.string(), header_);
-  const std::array<std::uint64_t, 1> length = {text.size()};
-  file_.write_at(0, std::as_bytes(std::span(length)));
-  file_.write_at(kLengthBytes, std::as_bytes(std::span(text)));
-  data_offset_ = kLengthBytes + text.size();
+  const std::string text = render_file_beginning(path.string(), header_);
+  file_.write_at(0, std::as_bytes(std::span(text)));
+  data_offset_ = text.size();
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "checkpoint/safetensors_header.h"
-#include "runtime/base/dtype.h"
+#include "checkpoint/safetensors_layout.h"
 #include "runtime/base/file.h"
-#include "runtime/base/shape.h"
 
 // Safetensors files as names and raw bytes; nothing here knows what a Tensor is.
 namespace fsdptrain::checkpoint {
@@ -44,13 +43,6 @@ class SafetensorsReader {
   std::uint64_t data_offset_ = 0;
   SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> by_name_;  // index into entries()
-};
-
-// A tensor to be written.
-struct TensorSpec {
-  std::string name;
-  DType dtype = DType::Float32;
-  Shape shape;
 };
 
 // Writes a new file; nothing appears at `path` before commit(), and nothing stays if there is no

@@ -28,15 +28,6 @@ constexpr std::array<std::string_view, 14> kOtherDTypes = {
     "BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "I8",  "F8_E5M2", "F8_E4M3",
     "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U32", "C64",     "U64"};
 
-std::optional<DType> dtype_named(std::string_view name) {
-  for (const DType dtype : kDTypes) {
-    if (safetensors_name_of(dtype) == name) {
-      return dtype;
-    }
-  }
-  return std::nullopt;
-}
-
 // Takes the JSON events one by one and builds no tree: the memory follows the tensors found, and
 // whatever the format does not allow ends the parse where it stands.
 class HeaderParser final : public nlohmann::json_sax<json> {
@@ -208,7 +199,7 @@ bool HeaderParser::parse_error(std::size_t position, const std::string& /*last_t
 }
 
 DType HeaderParser::make_dtype() const {
-  const std::optional<DType> dtype = dtype_named(*fields_.dtype);
+  const std::optional<DType> dtype = dtype_of_safetensors(*fields_.dtype);
   if (!dtype) {
     check<DataError>(std::ranges::find(kOtherDTypes, *fields_.dtype) == kOtherDTypes.end(),
                      "{}: dtype {} is not supported; supported are F64, F32, BF16, F16, I64, I32, "
@@ -306,6 +297,15 @@ std::string_view safetensors_name_of(DType dtype) {
       return "U8";
   }
   return "invalid dtype";
+}
+
+std::optional<DType> dtype_of_safetensors(std::string_view name) {
+  for (const DType dtype : kDTypes) {
+    if (safetensors_name_of(dtype) == name) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string shown(std::string_view name) {

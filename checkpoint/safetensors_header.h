@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 // The dtype's name in the file.
 std::string_view safetensors_name_of(DType dtype);
+// The other way round; none for what the format does not have, or this project.
+std::optional<DType> dtype_of_safetensors(std::string_view name);
 
 // A name from a file as it is shown in messages: quoted, escaped, cut when very long.
 std::string shown(std::string_view name);

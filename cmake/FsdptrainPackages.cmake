@@ -13,9 +13,12 @@ find_package(Gloo 0.5 REQUIRED CONFIG)
 # xxHash 0.8 comes without a package file for CMake.
 find_path(FSDPTRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_library(FSDPTRAIN_XXHASH_LIBRARY xxhash REQUIRED)
+# Kernels take the header alone, which has all of the code.
+add_library(fsdptrain_xxhash_header INTERFACE)
+target_include_directories(fsdptrain_xxhash_header SYSTEM INTERFACE ${FSDPTRAIN_XXHASH_INCLUDE})
 add_library(fsdptrain_xxhash INTERFACE)
-target_include_directories(fsdptrain_xxhash SYSTEM INTERFACE ${FSDPTRAIN_XXHASH_INCLUDE})
-target_link_libraries(fsdptrain_xxhash INTERFACE ${FSDPTRAIN_XXHASH_LIBRARY})
+target_link_libraries(fsdptrain_xxhash INTERFACE fsdptrain_xxhash_header
+                      ${FSDPTRAIN_XXHASH_LIBRARY})
 
 # oneDNN's own package file asks for OpenCL headers that the library does not need.
 find_path(FSDPTRAIN_DNNL_INCLUDE dnnl.h REQUIRED)

@@ -77,7 +77,7 @@ Tensor ChunkGradients::first_sum(const Tensor& reduced) {
     add_to_values(reduced);
     return values_;
   }
-  const Tensor sum = make_sum();
+  Tensor sum = make_sum();
   kernels::copy(sum.launch(), sum.view(), reduced.view());
   return sum;
 }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <set>
+#include <span>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"

@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <memory>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "shard/sharded_model.h"

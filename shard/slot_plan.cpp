@@ -1,6 +1,5 @@
 #include "shard/slot_plan.h"
 
-#include <algorithm>
 #include <deque>
 #include <set>
 #include <utility>
@@ -16,10 +15,6 @@ struct Numbered {
   std::size_t slot_nbytes = 0;
   std::size_t number = 0;
 };
-
-OwnBuffer buffer_of(const SlotUse& use) {
-  return {use.group, use.kind, use.buffer};
-}
 
 // Slots of one size, numbered in the order in which a step needed one more.
 class Turns {
@@ -41,8 +36,6 @@ class Turns {
 
 class Planning {
  public:
-  explicit Planning(std::span<const OwnBuffer> own) : own_(own.begin(), own.end()) {}
-
   void take(const SlotEvent& event) {
     switch (event.action) {
       case SlotEvent::Action::Acquire:
@@ -76,27 +69,18 @@ class Planning {
         plan.slots[use].push_back({offsets[slot_nbytes] + number * slot_nbytes, slot_nbytes});
       }
     }
-    plan.own = std::move(own_nbytes_);
     return plan;
   }
 
  private:
   void acquire(const SlotEvent& event) {
     const std::size_t slot_nbytes = size_class(event.nbytes);
-    const OwnBuffer own = buffer_of(event.use);
-    if (own_.contains(own)) {
-      own_nbytes_[own] = std::max(own_nbytes_[own], slot_nbytes);
-      return;
-    }
     const Numbered slot{slot_nbytes, turns_[slot_nbytes].acquire()};
     numbered_[event.use].push_back(slot);
     held_[event.use].push_back(slot);
   }
 
   void release(const SlotUse& use) {
-    if (own_.contains(buffer_of(use))) {
-      return;
-    }
     std::deque<Numbered>& held = held_[use];
     check(!held.empty(), "slot plan: {} are released, but not held", to_string(use));
     const auto [slot_nbytes, number] = held.front();
@@ -104,8 +88,6 @@ class Planning {
     turns_[slot_nbytes].release(number);
   }
 
-  std::set<OwnBuffer> own_;
-  std::map<OwnBuffer, std::size_t> own_nbytes_;
   std::map<std::size_t, Turns> turns_;
   std::map<SlotUse, std::vector<Numbered>> numbered_;
   std::map<SlotUse, std::deque<Numbered>> held_;
@@ -123,14 +105,6 @@ std::size_t SlotPlan::pool_nbytes() const {
   return classes.empty() ? 0 : classes.back().offset + classes.back().nbytes();
 }
 
-std::size_t SlotPlan::own_nbytes() const {
-  std::size_t total = 0;
-  for (const auto& [buffer, nbytes] : own) {
-    total += nbytes;
-  }
-  return total;
-}
-
 std::optional<Slot> SlotPlan::find(const SlotUse& use, std::size_t occurrence) const {
   const auto found = slots.find(use);
   if (found == slots.end() || occurrence >= found->second.size()) {
@@ -139,8 +113,8 @@ std::optional<Slot> SlotPlan::find(const SlotUse& use, std::size_t occurrence) c
   return found->second[occurrence];
 }
 
-SlotPlan plan_slots(std::span<const SlotEvent> events, std::span<const OwnBuffer> own) {
-  Planning planning(own);
+SlotPlan plan_slots(std::span<const SlotEvent> events) {
+  Planning planning;
   for (const SlotEvent& event : events) {
     planning.take(event);
   }

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 // Which memory each gathered group uses in a step, so that groups take turns on a few slots and
@@ -50,16 +49,6 @@ struct SlotEvent {
   std::size_t nbytes = 0;
 };
 
-// A buffer that serves one group alone and is not in the pool: of a group that stays unsharded, one
-// whose parameters are tied, gradients that are gathered over several backwards.
-struct OwnBuffer {
-  std::uint32_t group = 0;
-  SlotKind kind = SlotKind::Parameters;
-  std::size_t buffer = 0;
-
-  friend auto operator<=>(const OwnBuffer&, const OwnBuffer&) = default;
-};
-
 // Bytes of the pool, a whole size class.
 struct Slot {
   std::size_t offset = 0;
@@ -83,19 +72,16 @@ struct SlotPlan {
   std::vector<SlotClass> classes;
   // By use, one for each time that the step acquires it.
   std::map<SlotUse, std::vector<Slot>> slots;
-  // The size classes of buffers outside the pool.
-  std::map<OwnBuffer, std::size_t> own;
 
   std::size_t pool_nbytes() const;
-  std::size_t own_nbytes() const;
   // For the n-th time (from 0) that a step acquires it; nothing where the plan did not see that.
   std::optional<Slot> find(const SlotUse& use, std::size_t occurrence) const;
 
   friend bool operator==(const SlotPlan&, const SlotPlan&) = default;
 };
 
-// The events of one step, at the end of which nothing is held but own buffers. Error for a release
-// of what is not held, a hold that does not end, and sizes that size_class() or an address refuses.
-SlotPlan plan_slots(std::span<const SlotEvent> events, std::span<const OwnBuffer> own = {});
+// The events of one step, at the end of which nothing is held. Error for a release of what is not
+// held, a hold that does not end, and sizes that size_class() or an address refuses.
+SlotPlan plan_slots(std::span<const SlotEvent> events);
 
 }  // namespace fsdptrain::shard

@@ -150,10 +150,11 @@ Examples:
   fsdptrain bench step
   fsdptrain bench gemm --json)");
   const std::vector<Command> commands{
-      add_bench_step_command(*command),      add_bench_gemm_command(*command),
-      add_bench_data_command(*command),      add_bench_memory_command(*command),
-      add_bench_ops_command(*command),       add_bench_comm_command(*command),
-      add_bench_comm_rank_command(*command), add_bench_launch_command(*command),
+      add_bench_step_command(*command),   add_bench_gemm_command(*command),
+      add_bench_data_command(*command),   add_bench_memory_command(*command),
+      add_bench_ops_command(*command),    add_bench_checkpoint_command(*command),
+      add_bench_comm_command(*command),   add_bench_comm_rank_command(*command),
+      add_bench_launch_command(*command),
   };
   return {command, [commands] { return run_parsed(commands); }};
 }

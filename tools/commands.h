@@ -21,6 +21,7 @@ struct Command {
 };
 
 Command add_bench_command(CLI::App& app);
+Command add_checkpoint_command(CLI::App& app);
 Command add_config_command(CLI::App& app);
 Command add_data_command(CLI::App& app);
 Command add_eval_command(CLI::App& app);
@@ -36,12 +37,20 @@ Command add_version_command(CLI::App& app);
 // The second is one rank of the first, and hidden.
 Command add_bench_comm_command(CLI::App& app);
 Command add_bench_comm_rank_command(CLI::App& app);
+Command add_bench_checkpoint_command(CLI::App& app);
 Command add_bench_data_command(CLI::App& app);
 Command add_bench_gemm_command(CLI::App& app);
 Command add_bench_launch_command(CLI::App& app);
 Command add_bench_memory_command(CLI::App& app);
 Command add_bench_ops_command(CLI::App& app);
 Command add_bench_step_command(CLI::App& app);
+
+Command add_checkpoint_diff_command(CLI::App& app);
+Command add_checkpoint_export_command(CLI::App& app);
+Command add_checkpoint_inspect_command(CLI::App& app);
+Command add_checkpoint_prune_command(CLI::App& app);
+Command add_checkpoint_reshard_command(CLI::App& app);
+Command add_checkpoint_verify_command(CLI::App& app);
 
 Command add_data_baseline_command(CLI::App& app);
 Command add_data_inspect_command(CLI::App& app);

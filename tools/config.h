@@ -108,6 +108,16 @@ struct CommConfig {
   std::string streams = "separate";
 };
 
+struct CheckpointConfig {
+  std::int64_t every = 0;
+  double every_minutes = 0;
+  std::int64_t keep = 2;
+  bool async = true;
+  std::string on_error = "continue";
+  std::int64_t error_limit = 3;
+  std::int64_t timeout = 1800;
+};
+
 struct LogConfig {
   std::int64_t every = 10;
 };
@@ -135,6 +145,7 @@ struct Config {
   MeshConfig mesh;
   ShardConfig shard;
   CommConfig comm;
+  CheckpointConfig checkpoint;
   LogConfig log;
   // In the order of the file: a later rule wins.
   std::vector<RuleConfig> rules;

@@ -46,6 +46,7 @@ constexpr std::string_view kStreams[] = {"separate", "shared"};
 constexpr std::string_view kReshard[] = {"auto", "yes", "no"};
 constexpr std::string_view kAccumulations[] = {"sharded", "exact", "unsharded"};
 constexpr std::string_view kNonFinite[] = {"stop", "skip"};
+constexpr std::string_view kOnError[] = {"continue", "stop"};
 constexpr std::string_view kOptimizers[] = {"adamw", "sgd"};
 constexpr std::string_view kSchedules[] = {"cosine", "linear", "constant", "wsd"};
 constexpr std::string_view kRopeScalings[] = {"none", "linear", "llama3"};
@@ -59,6 +60,7 @@ constexpr std::string_view kScaled[] = {"linear", "llama3"};
 constexpr std::string_view kLlama3[] = {"llama3"};
 constexpr std::string_view kSkip[] = {"skip"};
 constexpr std::string_view kCuda[] = {"cuda"};
+constexpr std::string_view kContinue[] = {"continue"};
 
 std::vector<Field> make_fields() {
   static const std::vector<std::string_view> models = model_names();
@@ -74,10 +76,11 @@ std::vector<Field> make_fields() {
   const Field::Condition llama3{"model.rope_scaling", kLlama3};
   const Field::Condition skipping{"train.non_finite", kSkip};
   const Field::Condition on_cuda{"run.device", kCuda};
+  const Field::Condition continuing{"checkpoint.on_error", kContinue};
   // One line is one key.
   // clang-format off
   return {
-      {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights; new or empty, or see train --overwrite", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
+      {"run", "dir", "folder of all that the run leaves: configuration, record, metrics, samples, weights, checkpoints; a run that is there goes on", [](Config& c) -> Slot { return &c.run.dir; }, not_empty()},
       {"run", "seed", "key of initial weights, data order and dropout", [](Config& c) -> Slot { return &c.run.seed; }, at_least(0)},
       {"run", "threads", "compute threads of a process; 0: one per processor that it may use, shared evenly with the other ranks of the host", [](Config& c) -> Slot { return &c.run.threads; }, between(0, 4096)},
       {"run", "device", "where the model and its training are; cuda: rank r of this process on the r-th GPU, in a program that was built for it; eval and generate always run on the CPU", [](Config& c) -> Slot { return &c.run.device; }, one_of(kDevices)},
@@ -102,7 +105,7 @@ std::vector<Field> make_fields() {
       {"model", "rope_low_freq_factor", "wavelengths above rope_original_seq_len / this are stretched whole", [](Config& c) -> Slot { return &c.model.rope_low_freq_factor; }, positive(), llama3},
       {"model", "rope_high_freq_factor", "wavelengths below rope_original_seq_len / this are left; above rope_low_freq_factor", [](Config& c) -> Slot { return &c.model.rope_high_freq_factor; }, positive(), llama3},
       {"model", "rope_original_seq_len", "length first trained on", [](Config& c) -> Slot { return &c.model.rope_original_seq_len; }, between(1, 16777216), llama3},
-      {"model", "init_from", "safetensors file to take the initial weights from; empty: random ones by run.seed", [](Config& c) -> Slot { return &c.model.init_from; }},
+      {"model", "init_from", "safetensors file, or folder of a checkpoint (checkpoints/step-N of a run), to take the initial weights from; of a checkpoint, what differs is listed; empty: random ones by run.seed", [](Config& c) -> Slot { return &c.model.init_from; }},
 
       {"data", "tokens", "sources of tokens, each a file of fsdptrain data prepare or a folder of them; needed for training", [](Config& c) -> Slot { return &c.data.tokens; }, not_empty()},
       {"data", "weights", "share of each source in the samples, in any unit; empty: by their numbers of tokens", [](Config& c) -> Slot { return &c.data.weights; }, between(0, kLargest)},
@@ -150,8 +153,16 @@ std::vector<Field> make_fields() {
       {"shard", "reduce_dtype", "element type in which gradients are summed over ranks; sums over micro-batches are float32", [](Config& c) -> Slot { return &c.shard.reduce_dtype; }, one_of(kDtypeWords)},
       {"shard", "accumulate", "how gradients of the micro-batches of a step are added: sharded: each is summed over the ranks and added to the rank's part; exact: the same, and sums over ranks and micro-batches are one tree, so that 1, 2, 4, ... ranks give the same bits, for a few more parts of memory; unsharded: whole gradients are added on each rank and summed over the ranks once, for 4 bytes a parameter", [](Config& c) -> Slot { return &c.shard.accumulate; }, one_of(kAccumulations)},
 
-      {"comm", "timeout", "seconds that a rank waits for the others in a collective; then all end and say where each was; above what rank 0 takes to write one parameter of the weights to disk, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
+      {"comm", "timeout", "seconds that a rank waits for the others, in a collective and to come to the start; then all end and say where each was; above what rank 0 takes to write one parameter of the weights to disk, while the others wait", [](Config& c) -> Slot { return &c.comm.timeout; }, between(1, 31536000)},
       {"comm", "streams", "whether reductions between GPUs run beside other transfers, on a stream and a communicator of their own, or shared: after each other", [](Config& c) -> Slot { return &c.comm.streams; }, one_of(kStreams), on_cuda},
+
+      {"checkpoint", "every", "steps between checkpoints, from which the same command goes on; there is always one behind the last step, and where a signal ends the run; 0: no others", [](Config& c) -> Slot { return &c.checkpoint.every; }, at_least(0)},
+      {"checkpoint", "every_minutes", "minutes between checkpoints, counted from the one before, whichever asked for it; 0: none for that", [](Config& c) -> Slot { return &c.checkpoint.every_minutes; }, between(0, 1e6)},
+      {"checkpoint", "keep", "how many of the newest stay, beside the one that the run went on from; 0: all", [](Config& c) -> Slot { return &c.checkpoint.keep; }, at_least(0)},
+      {"checkpoint", "async", "whether training goes on while a checkpoint is written, from a copy in memory; where the run ends it waits", [](Config& c) -> Slot { return &c.checkpoint.async; }},
+      {"checkpoint", "on_error", "what a checkpoint that cannot be written does: warn, and train on, or end the run", [](Config& c) -> Slot { return &c.checkpoint.on_error; }, one_of(kOnError)},
+      {"checkpoint", "error_limit", "checkpoints that fail in a row and end the run all the same", [](Config& c) -> Slot { return &c.checkpoint.error_limit; }, at_least(1), continuing},
+      {"checkpoint", "timeout", "seconds that a checkpoint may take until it counts as failed", [](Config& c) -> Slot { return &c.checkpoint.timeout; }, between(1, 31536000)},
 
       {"log", "every", "steps between lines on the terminal and in metrics.jsonl", [](Config& c) -> Slot { return &c.log.every; }, at_least(1)},
 

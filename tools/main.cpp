@@ -127,6 +127,7 @@ int run(int argc, char** argv) {
       add_launch_command(app, launch_words),
       add_eval_command(app),
       add_generate_command(app),
+      add_checkpoint_command(app),
       add_config_command(app),
       add_flight_command(app),
       add_bench_command(app),

@@ -4,14 +4,13 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "runtime/base/rank_context.h"
 #include "runtime/nn/parameter_rules.h"
-#include "runtime/optim/weight_average.h"
+#include "tools/plan/rehearsal.h"
 #include "tools/train/from_config.h"
-#include "tools/train/train_step.h"
+#include "tools/train/training_rank.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -92,37 +91,14 @@ std::vector<ParameterRow> parameter_rows(const Config& config, bool folded) {
 }
 
 MemoryCounters step_memory(const Config& config, comm::ProcessGroup& ranks) {
-  const TrainConfig& train = config.train;
-  const auto model = build_model(config);
-  const auto sharded = shard_model(config, *model, ranks);
-  const auto optimizer = build_optimizer(config.optimizer, sharded->chunks());
-  std::optional<optim::WeightAverage> average;
-  if (train.ema_decay > 0) {
-    average.emplace(sharded->chunks(), train.ema_decay);
-  }
-  TrainStep step(*model, *sharded, *optimizer, step_options(config));
-  const std::int64_t num_tokens = train.micro_batch * train.seq_len;
-  const Device device = ranks.device();
-  // On meta nobody reads tokens.
-  const std::vector<std::int64_t> zeros(
-      device == Device::meta() ? 0 : static_cast<std::size_t>(num_tokens));
-  const data::Batch batch{.tokens = zeros,
-                          .targets = zeros,
-                          .batch = train.micro_batch,
-                          .seq_len = train.seq_len,
-                          .num_targets = num_tokens,
-                          .positions = zeros,
-                          .document_ids = zeros};
+  TrainingRank rank(config, ranks);
+  rank.begin_average();
   // From the second on, micro-batches are alike, and so are steps.
-  const std::vector<data::Batch> batches(train.global_batch > train.micro_batch ? 2 : 1, batch);
-  Allocator& allocator = current_context().allocator(device);
+  const int num_micro_batches = config.train.global_batch > config.train.micro_batch ? 2 : 1;
+  Allocator& allocator = current_context().allocator(ranks.device());
   for (std::uint64_t number = 0; number < 2; ++number) {
     allocator.reset_peaks();
-    step.forward_backward(batches, number);
-    step.update(config.optimizer.lr);
-    if (average) {
-      average->update(sharded->chunks());
-    }
+    rehearse_step(rank, ranks, num_micro_batches, number);
   }
   return allocator.counters();
 }

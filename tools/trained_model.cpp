@@ -24,7 +24,7 @@ TrainedModel TrainedModelArguments::load(comm::ProcessGroup& ranks) const {
                      "--ema: goes with --run: give --weights {} the averaged file itself", weights);
   TrainedModel trained;
   if (weights.empty()) {
-    const RunFolder folder = RunFolder::open(run);
+    const RunFolder folder = RunFolder::read(run);
     trained.path = ema ? folder.average_weights() : folder.weights();
   } else {
     trained.path = weights;

@@ -16,6 +16,15 @@ namespace {
 
 // More are only numbered.
 constexpr std::size_t kMaxCulpritsShown = 16;
+// A rank begins to wait a little before it notes that.
+constexpr Nanoseconds kBeforeStart = std::chrono::milliseconds(100);
+
+// Whether it was given up at its deadline.
+bool is_timed_out(const FlightRecord& record) {
+  const bool has_waited = record.started != Nanoseconds{0};
+  return has_waited && record.deadline != kNoDeadline &&
+         record.completed - record.started + kBeforeStart >= std::chrono::seconds(record.deadline);
+}
 
 class Report {
  public:
@@ -35,7 +44,7 @@ class Report {
       }
     }
     HangReport report;
-    const bool is_over = !options_.is_live || is_anything_overdue();
+    const bool is_over = !(options_.is_live || options_.is_explained) || is_anything_overdue();
     report.text = head() + verdict(is_over) + stuck + idle;
     for (const auto& [rank, reason] : blame_.culprits) {
       if (is_over) {
@@ -54,10 +63,13 @@ class Report {
     return place_text(record, all_.names) + " " + detail_text(record);
   }
 
-  // Or given up, or at odds: what cannot be in a job that goes on.
+  // Or at odds, or given up: in a job that goes on for whatever reason, else at a deadline.
   bool is_anything_overdue() const {
     const auto is_overdue = [this](const auto& entry) {
       const FlightRecord* const current = entry.second.current;
+      if (current != nullptr && current->state == FlightState::Failed && options_.is_explained) {
+        return is_timed_out(*current);
+      }
       return current != nullptr &&
              (current->state == FlightState::Failed ||
               (current->deadline != kNoDeadline &&
@@ -206,6 +218,9 @@ class Report {
   std::string verdict(bool is_over) const {
     if (std::ranges::none_of(all_.groups, &GroupRecords::has_trouble)) {
       return "nobody waits\n";
+    }
+    if (!is_over && options_.is_explained) {
+      return "no culprit: no deadline has passed\n";
     }
     if (!is_over) {
       return fmt::format("nothing is overdue: the longest wait is {}\n", longest_wait()) +

@@ -23,6 +23,9 @@ struct HangOptions {
   // The ranks go on while they are looked at. Where no deadline has passed, nobody is to blame yet,
   // and the text says who would be.
   bool is_live = false;
+  // They end for a reason that is known. Where no deadline has passed, whoever the others wait for
+  // is none, and nobody is to blame.
+  bool is_explained = false;
   std::span<const FlightGroup> groups = {};
 };
 

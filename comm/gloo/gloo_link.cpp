@@ -84,6 +84,15 @@ GlooLink::~GlooLink() {
 
 void GlooLink::leave() noexcept {
   try {
+    std::optional<Failure> heard;
+    {
+      const std::lock_guard lock(mutex_);
+      heard = failure_;
+    }
+    // Others may learn that this rank is gone before they hear of the one that was the cause.
+    if (heard && heard->rank != rank()) {
+      tell_failure(*heard);
+    }
     tell_all(message_of(Message::Kind::Leave));
   } catch (const std::exception&) {
     // Nobody is told, and nobody would answer.
@@ -263,24 +272,16 @@ Presence GlooLink::presence(int rank) {
 
 void GlooLink::report_failure(std::string_view text) noexcept {
   try {
-    text = headline(text).substr(0, kMaxFailureBytes);
+    const Failure failure{rank(), std::string(headline(text).substr(0, kMaxFailureBytes))};
     {
       const std::lock_guard lock(mutex_);
       if (failure_) {
         return;
       }
-      failure_ = fmt::format("rank {} failed: {}", rank(), text);
+      failure_ = failure;
     }
     ring();
-    Message message = message_of(Message::Kind::Failure);
-    message.nbytes = text.size();
-    do {
-      message.num_bytes = std::min(text.size(), Message::kBytes);
-      std::ranges::copy(std::as_bytes(std::span(text)).first(message.num_bytes),
-                        message.bytes.begin());
-      tell_all(message);
-      text.remove_prefix(message.num_bytes);
-    } while (!text.empty());
+    tell_failure(failure);
   } catch (const std::exception&) {
     // The peers see that this rank leaves.
     return;
@@ -289,7 +290,9 @@ void GlooLink::report_failure(std::string_view text) noexcept {
 
 void GlooLink::check_failure() {
   const std::lock_guard lock(mutex_);
-  check<PeerError>(!failure_, "{}", failure_.value_or(""));
+  if (failure_) {
+    fail<PeerError>("rank {} failed: {}", failure_->rank, failure_->text);
+  }
 }
 
 std::shared_ptr<Storage> GlooLink::allocate(std::size_t nbytes) {
@@ -318,6 +321,20 @@ Position GlooLink::position(int rank) {
   bell_.wait_for(lock, last_asked_ + kLongestAnswer - now,
                  [&] { return peer.num_answers == num_asked_ || peer.presence != Presence::Here; });
   return peer.position;
+}
+
+void GlooLink::tell_failure(const Failure& failure) {
+  std::string_view text = failure.text;
+  Message message = message_of(Message::Kind::Failure);
+  message.waits_for = failure.rank;
+  message.nbytes = text.size();
+  do {
+    message.num_bytes = std::min(text.size(), Message::kBytes);
+    std::ranges::copy(std::as_bytes(std::span(text)).first(message.num_bytes),
+                      message.bytes.begin());
+    tell_all(message);
+    text.remove_prefix(message.num_bytes);
+  } while (!text.empty());
 }
 
 void GlooLink::tell_all(const Message& message) {
@@ -380,6 +397,7 @@ void GlooLink::check_message(int rank, const Message& message) {
       break;
     case Message::Kind::Failure:
       fits = message.nbytes <= kMaxFailureBytes && message.num_bytes <= Message::kBytes &&
+             message.waits_for >= 0 && message.waits_for < size() &&
              peer.failure.size() + message.num_bytes <= message.nbytes;
       break;
     case Message::Kind::Ask:
@@ -428,7 +446,7 @@ void GlooLink::dispatch(int rank, const Message& message) {
       const auto* text = reinterpret_cast<const char*>(message.bytes.data());
       peer.failure.append(text, message.num_bytes);
       if (peer.failure.size() == message.nbytes && !failure_) {
-        failure_ = fmt::format("rank {} failed: {}", rank, peer.failure);
+        failure_ = {message.waits_for, peer.failure};
       }
       break;
     }

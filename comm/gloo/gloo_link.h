@@ -98,6 +98,12 @@ class GlooLink final : public Link {
     std::array<std::shared_ptr<Region>, kPhases> phases;
   };
 
+  // What ended the world: the rank where it began, and its text.
+  struct Failure {
+    int rank = 0;
+    std::string text;
+  };
+
   struct Peer {
     std::unique_ptr<Wire> wire;
     Intake intake;
@@ -109,6 +115,7 @@ class GlooLink final : public Link {
     Presence presence = Presence::Here;
     // It knows that this rank leaves.
     bool has_seen_leave = false;
+    // What has come of the text that it tells.
     std::string failure;
     Position position;
     std::uint64_t num_answers = 0;
@@ -133,6 +140,7 @@ class GlooLink final : public Link {
   void check_message(int rank, const Message& message);
   void ring();
   void tell_all(const Message& message);
+  void tell_failure(const Failure& failure);
   void leave() noexcept;
 
   std::unique_ptr<Mesh> mesh_;
@@ -145,8 +153,8 @@ class GlooLink final : public Link {
   mutable std::mutex mutex_;
   std::condition_variable bell_;
   std::uint32_t changes_ = 0;
-  // Text of the first failure; "rank R failed: ...".
-  std::optional<std::string> failure_;
+  // The first one.
+  std::optional<Failure> failure_;
   Position position_;
   std::uint64_t num_asked_ = 0;
   Nanoseconds last_asked_{};

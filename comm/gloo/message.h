@@ -24,7 +24,8 @@ struct Message {
     Ask,
     // `progress`, `frame`, `waits_for`, and `age` nanoseconds since then.
     Position,
-    // `bytes` has the next `num_bytes` of a text of `nbytes` that ends the world.
+    // `bytes` has the next `num_bytes` of a text of `nbytes` that ends the world, of rank
+    // `waits_for`.
     Failure,
     // The last one; the peer answers Seen.
     Leave,

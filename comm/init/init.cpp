@@ -12,6 +12,7 @@
 #include "comm/error.h"
 #include "comm/fnv.h"
 #include "comm/init/meeting_folder.h"
+#include "comm/init/wait_notice.h"
 #include "comm/link/headline.h"
 #include "comm/ranks.h"
 #include "comm/shm/connect.h"
@@ -185,7 +186,16 @@ Links Job::serve_others(const std::filesystem::path& path) {
 
 Links Job::come_to_rank_0(const std::filesystem::path& path) {
   const Deadline deadline(monotonic_clock(), options_.join_timeout);
-  open_store(path, come_to(path, deadline, options_.check_stop), deadline);
+  WaitNotice notice(options_.notice_after);
+  const auto look = [&] {
+    if (options_.check_stop) {
+      options_.check_stop();
+    }
+    if (notice.is_due()) {
+      say(fmt::format("waiting for rank 0, which has not come to {}", path.native()));
+    }
+  };
+  open_store(path, come_to(path, deadline, look), deadline);
   const Descriptor memory =
       open_memory_of_rank_0(store_->get(kSegmentKey, deadline.left()), [this] {
         try {
@@ -203,10 +213,7 @@ Links Job::come_to_rank_0(const std::filesystem::path& path) {
   return mine;
 }
 
-std::string Job::missing_text() {
-  if (!server_) {
-    return "; rank 0 says which";
-  }
+std::vector<int> Job::missing_ranks() {
   std::vector<int> missing;
   const std::vector<store::Attendance> attendance = server_->attendance();
   for (std::size_t rank = 0; rank < attendance.size(); ++rank) {
@@ -214,20 +221,38 @@ std::string Job::missing_text() {
       missing.push_back(static_cast<int>(rank));
     }
   }
-  return ", missing: " + named_ranks(missing);
+  return missing;
+}
+
+void Job::say(std::string_view text) const {
+  std::fputs(fmt::format("fsdptrain: {}: {}\n", to_string(membership_), text).c_str(), stderr);
+}
+
+void Job::say_who_is_missing() {
+  const std::vector<int> missing = missing_ranks();
+  const int num_here = membership_.size - static_cast<int>(missing.size());
+  if (!missing.empty()) {
+    say(fmt::format("waiting for {}, {} of {} {} here", named_ranks(missing), num_here,
+                    membership_.size, num_here == 1 ? "is" : "are"));
+  }
 }
 
 void Job::wait_for(const std::vector<std::string>& keys, const Deadline& deadline) {
+  WaitNotice notice(options_.notice_after);
   while (true) {
     try {
       store_->wait(keys, std::min(deadline.left(), kBetweenStops));
       return;
     } catch (const TimeoutError&) {
-      check<TimeoutError>(!deadline.passed(), "not all ranks have come in {}{}",
-                          to_string(deadline.timeout()), missing_text());
+      check<TimeoutError>(
+          !deadline.passed(), "not all ranks have come in {}{}", to_string(deadline.timeout()),
+          server_ ? ", missing: " + named_ranks(missing_ranks()) : "; rank 0 says which");
     }
     if (options_.check_stop) {
       options_.check_stop();
+    }
+    if (server_ && notice.is_due()) {
+      say_who_is_missing();
     }
   }
 }

@@ -29,6 +29,9 @@ struct JobOptions {
   int threads = 0;
   // How long ranks wait for each other to come.
   Nanoseconds join_timeout = std::chrono::minutes(10);
+  // When a rank that waits for others says so on standard error for the first time, under another
+  // launcher than ours. Rank 0 names those that have not come, the others name rank 0.
+  Nanoseconds notice_after = std::chrono::seconds(5);
   // Called again and again while this rank waits for others to come: what it throws ends the wait.
   std::function<void()> check_stop = {};
 };
@@ -78,8 +81,10 @@ class Job {
   // When all are there.
   Links serve_others(const std::filesystem::path& folder);
   Links come_to_rank_0(const std::filesystem::path& folder);
-  // Who has not come, for an error.
-  std::string missing_text();
+  // Who has not come, as far as rank 0 sees.
+  std::vector<int> missing_ranks();
+  void say_who_is_missing();
+  void say(std::string_view text) const;
   // Until the keys are all there.
   void wait_for(const std::vector<std::string>& keys, const Deadline& deadline);
   void open_store(const std::filesystem::path& folder, Meet meet, const Deadline& deadline);

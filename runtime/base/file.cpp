@@ -237,13 +237,21 @@ void File::close() {
 }
 
 File File::open_for_reading(const std::filesystem::path& path) {
+  return open_existing(path, O_RDONLY, "opening for reading");
+}
+
+File File::open_for_update(const std::filesystem::path& path) {
+  return open_existing(path, O_RDWR, "opening for writing");
+}
+
+File File::open_existing(const std::filesystem::path& path, int mode, std::string_view what) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int descriptor = ::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int error = errno;
     check<DataError>(error != ENOENT && error != ENOTDIR, "{}: there is no such file{}",
                      path.string(), is_link(path) ? ": it is a link to nothing" : "");
-    fail_path(path, "opening for reading", error);
+    fail_path(path, what, error);
   }
   File file(path, path, descriptor);
   struct stat status {};

@@ -38,6 +38,8 @@ class File {
   // A regular file, or a link to one; DataError if there is nothing or something else, PathError
   // if the path is refused in another way.
   static File open_for_reading(const std::filesystem::path& path);
+  // The same to read and to write what is there.
+  static File open_for_update(const std::filesystem::path& path);
   // Nothing if the path exists already; PathError. Errors name `called` instead, if it is given.
   static std::optional<File> create(const std::filesystem::path& path,
                                     const std::filesystem::path& called = {});
@@ -65,6 +67,7 @@ class File {
 
  private:
   File(std::filesystem::path path, std::filesystem::path called, int descriptor);
+  static File open_existing(const std::filesystem::path& path, int mode, std::string_view what);
 
   std::filesystem::path path_;
   // In errors.

@@ -63,7 +63,8 @@ Loader::Loader(std::vector<WeightedDataset> sources, const Options& options)
 Batch Loader::micro_batch(std::uint64_t step, std::int64_t index) const {
   check<ShapeError>(index >= 0 && index < num_micro_batches(),
                     "micro_batch: must be in [0, {}), got {}", num_micro_batches(), index);
-  const std::uint64_t first = step * static_cast<std::uint64_t>(options_.global_batch) +
+  const std::uint64_t first = options_.first_sample +
+                              step * static_cast<std::uint64_t>(options_.global_batch) +
                               static_cast<std::uint64_t>(index * options_.micro_batch);
   Batch batch = empty_batch(first, options_.micro_batch, sources_.front().dataset->seq_len());
   for (std::size_t row = 0; row < static_cast<std::size_t>(batch.batch); ++row) {

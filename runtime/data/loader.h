@@ -41,6 +41,9 @@ class Loader {
     std::uint64_t seed = 0;
     std::int64_t global_batch = 1;  // samples per optimizer step
     std::int64_t micro_batch = 1;   // samples per batch; divides global_batch
+    // The number of the first sample of step 0, modulo 2^64: another than 0 where steps had other
+    // sizes before.
+    std::uint64_t first_sample = 0;
   };
 
   // Where a sample comes from: sample `window` of a dataset, which is in its `epoch`-th round.
@@ -58,7 +61,7 @@ class Loader {
 
   std::int64_t num_micro_batches() const { return options_.global_batch / options_.micro_batch; }
   // Micro-batch `index` of `step` holds the samples numbered from
-  // step * global_batch + index * micro_batch on.
+  // first_sample + step * global_batch + index * micro_batch on.
   Batch micro_batch(std::uint64_t step, std::int64_t index) const;
   Sample sample(std::uint64_t number) const;
 

@@ -17,7 +17,8 @@ class WeightAverage {
   // The same chunks every time.
   void update(const std::vector<nn::FlatChunk>& chunks);
 
-  // Of the chunk of this number: as many elements, in the same places.
+  // Of the chunk of this number: as many elements, in the same places. Who loads an average writes
+  // them.
   const Tensor& values(std::size_t chunk) const { return averages_[chunk]; }
 
  private:

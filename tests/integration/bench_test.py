@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 
@@ -59,6 +60,31 @@ class BenchTest(CliTest):
         for name in names:
             with self.subTest(name):
                 self.assertGreater(figures[name]["value"], 0)
+
+
+class Checkpoint(BenchTest):
+    def test_saves_and_loads_are_timed_beside_what_they_cannot_do_without(self):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = self.bench("checkpoint", *TINY, "--folder", folder)
+            self.assertEqual(os.listdir(folder), [])
+        self.check_positive(figures, ("write", "save", "memcpy", "stall", "read", "load", "read_through", "verify"))
+        self.assertEqual({name for name, figure in figures.items() if "floor" in figure},
+                         {"save_of_write", "load_of_read", "verify_of_read_through"})
+        self.assertEqual({name for name, figure in figures.items() if "ceiling" in figure},
+                         {"stall_over_memcpy", "largest_stall_over_memcpy", "memory_of_save"})
+        self.assertLess(figures["staging"]["value"] * 2**20 - figures["size"]["value"] * 1e9, 1e6)
+
+    def test_they_serve_four_times_a_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = subprocess.run(
+                [FSDPTRAIN, "bench", "checkpoint", *map(str, TINY), "--folder", folder, "--serve", "--json"],
+                input="go\ngo\n", capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        ready, first, second, report = result.stdout.splitlines()
+        self.assertEqual(ready, "ready")
+        for line in (first, second):
+            self.assertEqual(len([seconds for seconds in line.split() if float(seconds) > 0]), 4, line)
+        self.assertEqual([figure["name"] for figure in json.loads(report)["figures"]], ["size"])
 
 
 class Step(BenchTest):
@@ -400,7 +426,7 @@ class CommandLine(BenchTest):
 
     def test_the_comparison_with_pytorch_demands_speed_of_one_step_alone(self):
         script = self.comparison()
-        sides = [types.SimpleNamespace(name=name, seconds=[1.0]) for name in ("fsdptrain", "eager")]
+        sides = [types.SimpleNamespace(name=name, seconds=[(1.0,)]) for name in ("fsdptrain", "eager")]
         reports = {side.name: {"figures": [{"name": "peak_memory", "value": 1}]} for side in sides}
         for batch, seq_len, has_floor in ((1, 1024, True), (1, 512, False), (2, 1024, False)):
             arguments = types.SimpleNamespace(batch=batch, seq_len=seq_len)
@@ -408,10 +434,23 @@ class CommandLine(BenchTest):
             self.assertEqual(speed["name"], "speed_over_eager")
             self.assertEqual("floor" in speed, has_floor, (batch, seq_len))
 
+    def test_the_comparison_of_checkpoints_demands_a_short_stall_and_fast_loads(self):
+        script = self.comparison()
+        sides = [types.SimpleNamespace(name="fsdptrain", seconds=[(4.0, 0.5, 0.6, 1.0)]),
+                 types.SimpleNamespace(name="dcp", seconds=[(5.0, 2.0, 3.0)])]
+        reports = {side.name: {"figures": [{"name": "size", "value": 2.0}]} for side in sides}
+        figures = {figure["name"]: figure for figure in script.checkpoint_figures_of(sides, reports)}
+        self.assertEqual(figures["fsdptrain_save"]["value"], 0.5)
+        self.assertEqual(figures["dcp_load"]["value"], 2 / 3)
+        self.assertAlmostEqual(figures["fsdptrain_stall_over_memcpy"]["value"], 1.2)
+        self.assertEqual(figures["stall_over_dcp"]["value"], 0.3)
+        self.assertEqual(figures["stall_over_dcp"]["ceiling"], 0.4)
+        self.assertEqual((figures["load_over_dcp"]["value"], figures["load_over_dcp"]["floor"]), (3.0, 2.0))
+
     def test_the_comparison_with_fsdp_demands_speed_of_two_steps_alone(self):
         script = self.comparison()
         names = ("fsdptrain", "fsdp2", "fsdptrain_one_process", "pytorch_one_process")
-        sides = [types.SimpleNamespace(name=name, seconds=[seconds])
+        sides = [types.SimpleNamespace(name=name, seconds=[(seconds,)])
                  for name, seconds in zip(names, (2.0, 5.0, 1.0, 4.0))]
         reports = {name: {"figures": [{"name": "peak_memory", "value": 1}]} for name in names}
         for batch, seq_len, floor in ((1, 1024, 1.35), (1, 128, 2.0), (1, 512, None),

@@ -11,7 +11,7 @@ import unittest
 # The program and the repository: `TEST.py FSDPTRAIN SOURCE_DIR`.
 FSDPTRAIN, SOURCE_DIR = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2])
 
-DONE, FAILED, REFUSED = 0, 1, 2
+DONE, FAILED, REFUSED, SAVED = 0, 1, 2, 75
 
 
 class CliTest(unittest.TestCase):

@@ -46,7 +46,7 @@ class General(CliTest):
     def test_a_wrong_command_line_points_to_the_fitting_help(self):
         self.check_error(REFUSED, "subcommand is required: one of data, ")
         self.check_error(REFUSED, '"juggle" is no command: one of data, model, plan, train, launch, eval, '
-                         "generate, config, flight, bench, version: see fsdptrain --help", "juggle")
+                         "generate, checkpoint, config, flight, bench, version: see fsdptrain --help", "juggle")
         self.check_error(REFUSED, '"trian" is no command (did you mean train?): one of data, ', "trian", "--x")
         self.check_error(REFUSED, ": one of prepare, inspect, baseline: see fsdptrain data --help",
                          "data")

@@ -35,7 +35,9 @@ tools::TrainConfig policy_config(const char* non_finite, std::int64_t limit) {
 tools::RunFolder make_run_folder(const std::filesystem::path& dir) {
   tools::Config config;
   config.run.dir = dir;
-  return tools::RunFolder::create(config, tools::RunFolder::Existing::Refuse);
+  tools::RunFolder folder = tools::RunFolder::claim(config, {});
+  folder.open();
+  return folder;
 }
 
 // A run whose second block's gradients become NaN in even steps.

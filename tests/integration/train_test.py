@@ -51,7 +51,8 @@ class Train(TrainTest):
         validated = [line["step"] for line in self.metrics() if "validation_loss" in line]
         self.assertEqual(validated, [6, 12])
         names = sorted(path.name for path in (self.folder / "run").iterdir())
-        self.assertEqual(names, ["config.toml", "metrics.jsonl", "run.json", "weights.safetensors"])
+        self.assertEqual(names, ["checkpoints", "config.toml", "lock", "metrics.jsonl", "run.json",
+                                 "weights.safetensors"])
         record = self.record()
         self.assertEqual((record["status"], record["exit_code"], record["steps"]), ("done", 0, 12))
         self.assertEqual(record["command_line"][1:4], ["train", "--set", "data.tokens=text.tok"])
@@ -76,32 +77,32 @@ class Train(TrainTest):
     def test_an_existing_run_is_never_touched(self):
         self.prepare(TEXT)
         self.write("run/metrics.jsonl", b"precious")
-        self.check_error(REFUSED, "run.dir: run exists already: give another folder", "train", *TINY)
+        self.check_error(REFUSED, "run.dir: run is there and is not the folder of a run (it holds no run.json of "
+                         "fsdptrain): give another folder, or move it away", "train", *TINY)
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), b"precious")
-        self.check_error(REFUSED, "run.dir: run is not the folder of a run", "train", *TINY,
-                         "--overwrite")
+        self.check_error(REFUSED, "so --overwrite leaves it alone", "train", *TINY, "--overwrite")
         self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), b"precious")
 
-    def test_overwrite_replaces_a_run_but_not_for_bad_input(self):
+    def test_overwrite_moves_a_run_away_but_not_for_bad_input(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)
-        files = {path: path.read_bytes() for path in (self.folder / "run").iterdir()}
+        files = {path: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
         self.write("bad.safetensors", b"no weights")
         for wrong in ("data.tokens=none.tok", "model.vocab_size=100", "model.num_heads=3",
                       "model.init_from=bad.safetensors", "model.init_from=run/weights.safetensors"):
             result = self.run_cli("train", *TINY, "--overwrite", "--set", wrong)
             self.assertEqual(result.returncode, REFUSED, result.stderr)
-            self.assertEqual({path: path.read_bytes() for path in (self.folder / "run").iterdir()},
+            self.assertEqual({path: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()},
                              files)
-        self.write("run/notes.txt", b"mine")
+        self.assertFalse((self.folder / "run.old-1").exists())
         self.check_done("train", *TINY, "--overwrite", "--set", "train.steps=5")
         self.assertEqual([line["step"] for line in self.metrics()], [1, 5, 5])
-        self.assertEqual((self.folder / "run/notes.txt").read_bytes(), b"mine")
+        self.assertEqual(len(self.metrics("run.old-1")), 5)
 
     def test_overwrite_keeps_the_old_run_where_the_new_one_cannot_begin(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)
-        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
+        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
         tokens = bytearray((self.folder / "text.tok").read_bytes())
         tokens[1024:] = b"\xff" * (len(tokens) - 1024)
         self.write("bad.tok", bytes(tokens))
@@ -110,13 +111,13 @@ class Train(TrainTest):
         for message, change in (
                 ("token 65535", "data.tokens=bad.tok"), ("token 65535", "data.validation=bad.tok"),
                 ("nan.safetensors", "model.init_from=nan.safetensors"),
-                ("model.init_from: run/weights.safetensors would be removed",
+                ("model.init_from: run/weights.safetensors would be moved",
                  "model.init_from=run/weights.safetensors"),
-                ("data.tokens: run/metrics.jsonl would be removed", "data.tokens=run/metrics.jsonl"),
-                ("data.validation: run/run.json would be removed", "data.validation=run/run.json")):
+                ("data.tokens: run/metrics.jsonl would be moved", "data.tokens=run/metrics.jsonl"),
+                ("data.validation: run/run.json would be moved", "data.validation=run/run.json")):
             with self.subTest(change):
                 self.check_error(REFUSED, message, "train", "--overwrite", *TINY, "--set", change)
-                after = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
+                after = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
                 self.assertEqual(after, before)
 
     def test_a_reader_that_goes_away_does_not_end_the_run(self):
@@ -133,11 +134,12 @@ class Train(TrainTest):
         self.assertEqual(self.metrics()[-1]["step"], 300)
         self.assertTrue((self.folder / "run/weights.safetensors").exists())
 
-    def test_a_run_that_goes_on_cannot_be_overwritten(self):
+    def test_a_run_that_another_process_has_is_left_to_it(self):
         self.prepare(TEXT)
         process = self.start("--set", "train.steps=100000000")
-        self.check_error(REFUSED, "run.dir: a run writes to run right now", "train", *TINY,
-                         "--overwrite")
+        for more in (["--overwrite"], ["--set", "train.steps=100000000"]):
+            self.check_error(REFUSED, "run.dir: run/lock: the folder is in use by process "
+                             f"{process.pid} on host", "train", *TINY, *more)
         process.kill()
         process.communicate(timeout=60)
         self.assertEqual(self.record()["status"], "running")
@@ -273,7 +275,7 @@ class Train(TrainTest):
 
     def test_metrics_and_samples_that_cannot_be_written_do_not_end_the_run(self):
         self.prepare(TEXT)
-        # Weights of 16 KiB fit, 300 lines of metrics and of samples do not.
+        # Weights of 16 KiB fit; 300 lines of metrics and of samples do not, and neither does a checkpoint.
         result = self.run_cli(
             "train", *TINY, "--set", "model.embed_dim=8", "--set", "model.max_seq_len=8", "--set",
             "train.seq_len=8", "--set", "log.every=1", "--set", "train.steps=300", "--set",
@@ -281,12 +283,13 @@ class Train(TrainTest):
             "--set", "eval.sample_tokens=1", preexec_fn=lambda: limit_file_size(32 << 10))
         self.assertEqual(result.returncode, FAILED, result.stderr)
         warnings = result.stderr.splitlines()
-        self.assertEqual(len(warnings), 3, result.stderr)
-        for name, warning in zip(("metrics", "samples"), sorted(warnings)[1:]):
+        self.assertEqual(len(warnings), 4, result.stderr)
+        self.assertIn("warning: a checkpoint failed, 1 of at most 3 in a row: step 300 was not saved", warnings[2])
+        for name, warning in zip(("metrics", "samples"), sorted(warnings[:2])):
             self.assertRegex(warning, rf"\Awarning: run/{name}.jsonl: writing \d+ bytes at offset \d+ "
                              r"failed: File too large; raise .*: the run goes on\Z")
         self.assertIn("fsdptrain: run/metrics.jsonl and run/samples.jsonl could not be written in full "
-                      "during the run: run/weights.safetensors is complete", warnings[2])
+                      "during the run: run/weights.safetensors is complete", warnings[3])
         for name in ("metrics", "samples"):
             lines = (self.folder / f"run/{name}.jsonl").read_text().splitlines()
             self.assertGreater(len(lines), 30)
@@ -302,8 +305,8 @@ class Train(TrainTest):
         result = self.on_small_disk("40k", command)
         self.assertEqual(result.returncode, FAILED, result.stderr)
         self.assertRegex(result.stderr, r"weights\.safetensors.*No space left on device")
-        self.assertEqual(result.stdout.split(), ["disk/run/config.toml", "disk/run/metrics.jsonl",
-                                                 "disk/run/run.json"])
+        names = [name for name in result.stdout.split() if "/lock/" not in name]
+        self.assertEqual(names, ["disk/run/config.toml", "disk/run/metrics.jsonl", "disk/run/run.json"])
 
     def test_a_terminal_shows_progress_that_fits_and_goes_away(self):
         self.prepare(TEXT)
@@ -356,8 +359,7 @@ class Train(TrainTest):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, FAILED, errors)
-        self.assertIn("fsdptrain: run/weights.safetensors: creating the file failed: No such file or directory; "
-                      "create the folder first", errors)
+        self.assertRegex(errors, r"(?m)^fsdptrain: run/lock: there is no such folder[^\n]*\n\Z")
 
     def test_an_empty_folder_is_accepted(self):
         self.prepare(TEXT)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/checksum.h"
 #include "kernels/combine.h"
 #include "kernels/copy_bytes.h"
 #include "kernels/optimizer.h"
@@ -266,6 +267,18 @@ void print_collectives(const std::string& dtype_name, DType dtype) {
   print("copy_bytes/" + dtype_name, {copied});
 }
 
+// The two halves of a checksum, which doubles hold.
+void print_checksum() {
+  std::vector<std::byte> bytes(5000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(i * i % 251);
+  }
+  const std::uint64_t checksum = kernels::checksum64(bytes);
+  print("checksum/float64", {Tensor::of({static_cast<double>(checksum >> 32U),
+                                         static_cast<double>(checksum & 0xffffffffu)},
+                                        DType::Float64)});
+}
+
 void print_training_step(const std::string& dtype_name, DType dtype) {
   testing::Gpt2Run run(testing::tiny_gpt2(), Device::cpu(), dtype);
   const auto result = run.train(0, 2, 19);
@@ -278,6 +291,7 @@ void print_all() {
   const ContextGuard guard(context);
   print_ulps<float>("float32");
   print_ulps<double>("float64");
+  print_checksum();
   for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
     const std::string name(name_of(dtype));
     print_elementwise(name, dtype);

@@ -32,6 +32,7 @@ class Failures(LaunchTest):
         wanted = rf"{place} seq {sequence} of group '?world'? \(tag [^)]*"
         self.check(re.search(wanted, job.err), job, f"no '{wanted}'")
         self.check("nothing is overdue" not in job.err, job, "it reads like a job that goes on")
+        self.check("\nculprit: " not in job.err, job, "a rank is blamed beside the one that failed")
 
     def test_all_is_well(self):
         def run(size):

@@ -20,6 +20,8 @@ ROUNDS = int(os.environ.get("FSDPTRAIN_LAUNCH_ROUNDS", "1"))
 
 # Far beyond what anything takes that does not hang.
 SECONDS_TO_HANG = 60
+# The same of programs of others, which need many seconds of a busy machine to begin and to end.
+SECONDS_OF_OTHERS = 300
 
 MARK = "FSDPTRAIN_TEST_MARK"
 
@@ -42,10 +44,10 @@ class Job:
                                         env=environment, text=True, errors="replace", **options)
         self.code, self.out, self.err = None, "", ""
 
-    def wait(self):
+    def wait(self, seconds=SECONDS_TO_HANG):
         """Until it has ended: the exit code, and all that it printed."""
         try:
-            self.out, self.err = self.process.communicate(timeout=SECONDS_TO_HANG)
+            self.out, self.err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.out, self.err = self.process.communicate()
@@ -71,7 +73,7 @@ class Job:
                       if text in command and pid != self.process.pid)
 
     def wait_for_line(self, text, times=1):
-        """Until standard output has had lines with this text."""
+        """Until standard output has had lines with this text, however long that takes."""
         while times > 0:
             line = self.process.stdout.readline()
             if not line:
@@ -110,7 +112,7 @@ class LaunchTest(unittest.TestCase):
     def check_ended(self, job, code, *texts, seconds=20):
         """It has this exit code, says all of this on standard error, and leaves nothing."""
         if job.code is None:
-            job.wait()
+            job.wait(max(seconds, SECONDS_TO_HANG))
         self.check(job.code == code, job, f"the exit code is {job.code}, wanted {code}")
         for text in texts:
             self.check(text in job.err, job, f"'{text}' is not said")
@@ -140,4 +142,4 @@ def main():
             sys.exit(1)
 
 
-__all__ = ["FSDPTRAIN", "WORKER", "Job", "LaunchTest", "main", "shell", "signal"]
+__all__ = ["FSDPTRAIN", "SECONDS_OF_OTHERS", "WORKER", "Job", "LaunchTest", "main", "shell", "signal"]

@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 
-from launch_case import Job, LaunchTest, main
+from launch_case import SECONDS_OF_OTHERS, Job, LaunchTest, main
 
 SCRIPT = str(pathlib.Path(__file__).with_name("pytorch_worker.py"))
 PYTHON = os.environ.get("FSDPTRAIN_PYTORCH", "")
@@ -22,7 +22,7 @@ class PyTorch(LaunchTest):
                 # What PyTorch leaves in the folder for temporary files is its own affair.
                 job = Job("--nproc-per-node", size, "--", PYTHON, SCRIPT,
                           env={"TORCHINDUCTOR_CACHE_DIR": folder})
-                self.check_ended(job, 0, seconds=50)
+                self.check_ended(job, 0, seconds=SECONDS_OF_OTHERS)
             self.assertIn(f"learned [1.0, -2.0, 3.0, 0.5] with {size}", job.out)
 
     def test_a_rank_that_fails_is_named_and_the_others_do_not_wait(self):
@@ -32,7 +32,7 @@ class PyTorch(LaunchTest):
                   "if dist.get_rank() == 1: raise ValueError('no such luck')\n"
                   "dist.all_reduce(torch.ones(1))\n")
         job = Job("--nproc-per-node", 3, "--", PYTHON, "-c", script)
-        self.check_ended(job, 1, "rank 1 ", "ValueError: no such luck", seconds=50)
+        self.check_ended(job, 1, "rank 1 ", "ValueError: no such luck", seconds=SECONDS_OF_OTHERS)
 
 
 if __name__ == "__main__":

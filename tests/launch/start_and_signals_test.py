@@ -1,7 +1,9 @@
 """How jobs of any programs start, are stopped and end; see launch_case.py."""
 
+import contextlib
 import os
 import pathlib
+import random
 import resource
 import subprocess
 import sys
@@ -25,6 +27,17 @@ def command_of(pid):
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def unused_user():
+    """Of whom nothing runs: not even processes that have ended and that nobody has waited for yet."""
+    used = set()
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            used.add(folder.stat().st_uid)
+        except OSError:
+            pass
+    return random.choice([user for user in range(20000, 60000) if user not in used])
 
 
 def children_of(parent):
@@ -145,11 +158,13 @@ class Start(LaunchTest):
     def test_too_few_processes_are_named_and_nothing_is_left(self):
         # The launcher, its keeper, its thread and two ranks.
         def run(limit):
+            user = unused_user()
+
             def lower():
                 resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
                 os.setgroups([])
-                os.setgid(61234)
-                os.setuid(61234)
+                os.setgid(user)
+                os.setuid(user)
             job = Job("--nproc-per-node", 2, "--", "true", preexec_fn=lower)
             if limit < 5:
                 self.check_ended(job, 1, "raise the limit of processes (ulimit -u)")
@@ -189,10 +204,14 @@ class Ends(LaunchTest):
 
     def test_of_two_ranks_that_fail_within_a_second_the_first_is_named(self):
         def run(first, second):
-            job = Job("--nproc-per-node", 3, "--", *shell(
-                f"trap '' TERM; [ $RANK = {first} ] && exit 3; "
-                f"[ $RANK = {second} ] && sleep 0.3 && kill -9 $$; sleep 0.6"))
-            self.check_ended(job, 1, f"rank {first} failed first")
+            # The second fails when it hears of the first.
+            with tempfile.TemporaryDirectory() as folder:
+                job = Job("--nproc-per-node", 3, "--", *shell(
+                    f"[ $RANK = {second} ] && trap 'kill -9 $$' TERM && touch ready && "
+                    "while :; do sleep 0.01; done; trap '' TERM; "
+                    f"while [ ! -e ready ]; do sleep 0.01; done; [ $RANK = {first} ] && exit 3; "
+                    "sleep 0.6"), cwd=folder)
+                self.check_ended(job, 1, f"rank {first} failed first")
         self.each([(0, 1), (1, 0), (2, 0), (0, 2)], run)
 
     def test_the_exit_code_of_the_first_is_passed_on(self):
@@ -273,7 +292,7 @@ class Ends(LaunchTest):
         job.wait_for_line("ready", 2)
         os.kill(job.pids_of(" keeper ")[0], signal.SIGSTOP)
         job.send(signal.SIGTERM)
-        self.check_ended(job, 143, seconds=5)
+        self.check_ended(job, 143)
 
     def test_a_keeper_that_is_killed_is_replaced_and_that_is_said_once(self):
         job = Job("--nproc-per-node", 2, "--", *shell(f"{OWN_GROUP[0]} & {WAITS[2]}"))
@@ -341,9 +360,11 @@ class Signals(LaunchTest):
         self.each([(size,) for size in (1, 2, 4)], run)
 
     def test_a_rank_that_ignores_SIGTERM_is_killed_5_s_after_the_failure_of_another(self):
-        job = Job("--nproc-per-node", 2, "--", *shell(
-            "[ $RANK = 1 ] && sleep 0.2 && exit 1; trap '' TERM; while :; do sleep 0.05; done"))
-        self.check_ended(job, 1, "rank 1 failed first", "then rank 0 was ended by signal 9")
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job("--nproc-per-node", 2, "--", *shell(
+                "if [ $RANK = 0 ]; then trap '' TERM; touch ready; exec sleep 1000; fi; "
+                "while [ ! -e ready ]; do sleep 0.01; done; exit 1"), cwd=folder)
+            self.check_ended(job, 1, "rank 1 failed first", "then rank 0 was ended by signal 9")
         self.assertGreater(job.seconds, 5)
 
     def test_ranks_that_save_their_state_after_a_signal_make_it_75(self):
@@ -368,18 +389,24 @@ class Signals(LaunchTest):
         job = Job("--nproc-per-node", 3, "--", *WAITS)
         job.wait_for_line("ready", 3)
         for pid in job.pids_of("sleep 1000"):
-            os.kill(pid, signal.SIGTERM)
+            # The launcher may have ended it, for the end of another.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         job.send(signal.SIGTERM)
         self.check_ended(job, 143)
 
     def test_an_ignored_signal_stays_ignored_also_for_the_ranks(self):
-        job = Job("--", *shell("echo ready; sleep 0.5; echo done"),
-                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-        job.wait_for_line("ready")
-        job.send(signal.SIGHUP)
-        for pid in job.pids_of("sh -c"):
-            os.kill(pid, signal.SIGHUP)
-        self.check_ended(job, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            go = pathlib.Path(folder) / "go"
+            os.mkfifo(go)
+            job = Job("--", *shell("echo ready; read word <go; echo $word"), cwd=folder,
+                      preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+            job.wait_for_line("ready")
+            job.send(signal.SIGHUP)
+            (rank,) = job.pids_of("sh -c")
+            os.kill(rank, signal.SIGHUP)
+            go.write_text("done\n")
+            self.check_ended(job, 0)
         self.assertIn("done", job.out)
 
     def test_SIGUSR1_goes_through_and_SIGUSR2_ends_nothing(self):

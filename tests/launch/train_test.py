@@ -14,6 +14,8 @@ import time
 from launch_case import FSDPTRAIN, SECONDS_TO_HANG, WORKER, Job, main, signal
 from train_case import NO_LAUNCHER, TrainCase, endless, tensors, train
 
+# Ranks that were stopped by a signal with their state saved.
+SAVED = 75
 STRAGGLER = str(pathlib.Path(sys.argv[3]).resolve())
 
 
@@ -80,11 +82,18 @@ class LaunchTrain(TrainCase):
                      for rank in range(2)]
         outputs = [process.communicate(timeout=SECONDS_TO_HANG) for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0], outputs)
-        self.assertEqual(outputs[0][1], "fsdptrain: rank 0 of 2, by torchrun (RANK, WORLD_SIZE)\n")
-        self.assertEqual(outputs[1], ("", ""))
+        # On a busy machine one may have waited for the other.
+        said = [[line for line in output[1].splitlines() if ": waiting for rank" not in line] for output in outputs]
+        self.assertEqual(said, [["fsdptrain: rank 0 of 2, by torchrun (RANK, WORLD_SIZE)"], []])
+        self.assertEqual(outputs[1][0], "")
         self.run_cli(*train(run__dir="threads"), "--threads-as-ranks", "2")
         self.assertEqual(*[tensors(self.folder / run / "weights.safetensors") for run in ("hand", "threads")])
         self.assertEqual([path.name for path in self.folder.glob("fsdptrain-*")], [])
+
+    def test_ranks_wait_for_each_other_to_come_for_as_long_as_in_a_collective(self):
+        result = self.run_cli(*train(comm__timeout=1), code=1, env={**NO_LAUNCHER, "RANK": "0", "WORLD_SIZE": "2",
+                                                                    "XDG_RUNTIME_DIR": str(self.folder)})
+        self.assertIn("not all ranks have come in 1 s, missing: rank 1", result.stderr)
 
     def test_a_rank_that_waits_for_the_others_to_come_ends_with_the_first_signal(self):
         for rank in (0, 1):
@@ -110,6 +119,10 @@ class LaunchTrain(TrainCase):
         self.check_ended(job, 1, "--threads-as-ranks: this process is a rank itself (rank ")
         job = self.start(5, "--", *train())
         self.check_ended(job, 1, "fsdptrain launch: 5 ranks need as many micro-batches, but a step has 4")
+        # Nobody is to blame for what the others do then.
+        job = self.start(3, "--", *train(data__tokens="none.tok"))
+        self.check_ended(job, 1, "none.tok: there is no such file")
+        self.assertNotIn("\nculprit", job.err)
 
     def test_a_rank_that_stops_between_parameters_of_layer_3_is_named_with_all_that_it_holds_up(self):
         job = self.start(4, WORKER, "layers", options=["--log-dir", "logs"])
@@ -186,7 +199,7 @@ class LaunchTrain(TrainCase):
         job.send(signal.SIGTERM)
         job.wait()
         self.assertNotIn("culprit", job.err)
-        self.check_ended(job, 143)
+        self.check_ended(job, SAVED)
 
     def test_a_rank_that_is_stopped_in_training_is_named_with_layer_and_operation(self):
         job = self.start(4, "--", *endless(comm__timeout=3))
@@ -249,18 +262,20 @@ class LaunchTrain(TrainCase):
             self.assertEqual((len(waits), len(waited_for)), (3, 3))
             self.assertEqual(waited_for[line["straggler"]], max(waited_for))
 
-    def test_a_signal_to_the_launcher_ends_all_ranks_after_one_step_with_the_weights_written(self):
-        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-            run = f"run{code}"
+    def test_a_signal_to_the_launcher_ends_all_ranks_after_one_step_with_all_saved(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            run = f"run{int(number)}"
             job = self.start(2, "--", *endless(run__dir=run, log__every=1))
             job.wait_for_line("step")
             job.send(number)
             job.wait()
             record = json.loads((self.folder / run / "run.json").read_text())
-            self.assertEqual((record["status"], record["exit_code"]), ("stopped", code))
+            self.assertEqual((record["status"], record["exit_code"]), ("stopped", SAVED))
             self.assertTrue((self.folder / run / "weights.safetensors").exists())
+            self.assertEqual([path.name for path in (self.folder / run / "checkpoints").glob("step-*")],
+                             [f"step-{record['steps']:08}"])
             self.assertIn(f"stopped by signal {int(number)} after step", job.err)
-            self.check_ended(job, code)
+            self.check_ended(job, SAVED)
 
 
 if __name__ == "__main__":

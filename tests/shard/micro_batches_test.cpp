@@ -117,24 +117,26 @@ TEST_SUITE("shard/micro_batches") {
 
   TEST_CASE("from the second step on nothing is allocated, however many micro-batches come") {
     on_two_and_three([](World& world) {
-      for (const Accumulation accumulation : {Accumulation::Sharded, Accumulation::Exact}) {
-        for (const int prefetch : {0, 1, 2}) {
-          for (const std::optional<bool> reshard :
-               {std::optional<bool>(), std::optional(true), std::optional(false)}) {
-            CAPTURE(prefetch);
-            ShardedChain sharded(world, kNumBlocks, {.reshard_after_forward = reshard},
-                                 {.accumulation = accumulation, .prefetch = prefetch});
-            std::int64_t allocations = 0;
-            // The first step is the one of the plan.
-            for (const int num : {4, 4, 1, 2, 4, 3}) {
-              CAPTURE(num);
-              step(sharded.model, num, [&](int i) { return sharded.loss(i); });
-              CHECK((allocations == 0 || counters().raw_allocations == allocations));
-              allocations = counters().raw_allocations;
-              CHECK(sharded.model.pool().idle());
-            }
-            CHECK(sharded.model.pool().num_unplanned() == 0);
+      struct Schedule {
+        int prefetch;
+        std::optional<bool> reshard;
+      };
+      for (const Schedule& schedule :
+           {Schedule{0, true}, Schedule{1, {}}, Schedule{1, false}, Schedule{2, true}}) {
+        for (const Accumulation accumulation : {Accumulation::Sharded, Accumulation::Exact}) {
+          CAPTURE(schedule.prefetch);
+          ShardedChain sharded(world, 4, {.reshard_after_forward = schedule.reshard},
+                               {.accumulation = accumulation, .prefetch = schedule.prefetch});
+          std::int64_t allocations = 0;
+          // The first step is the one of the plan.
+          for (const int num : {4, 4, 1, 3}) {
+            CAPTURE(num);
+            step(sharded.model, num, [&](int i) { return sharded.loss(i); });
+            CHECK((allocations == 0 || counters().raw_allocations == allocations));
+            allocations = counters().raw_allocations;
+            CHECK(sharded.model.pool().idle());
           }
+          CHECK(sharded.model.pool().num_unplanned() == 0);
         }
       }
     });

@@ -183,26 +183,6 @@ TEST_SUITE("shard/slot_plan") {
     CHECK(plan.classes == std::vector<SlotClass>{{64, 1, 0}, {4096, 1, 64}});
   }
 
-  TEST_CASE("own buffers are outside of the pool, at their largest, released or not") {
-    const OwnBuffer tied{0, SlotKind::Parameters, 1};
-    const SlotUse forward{0, Phase::Forward, SlotKind::Parameters, 1};
-    const SlotUse backward{0, Phase::Backward, SlotKind::Parameters, 1};
-    const Events events = {{Action::Acquire, forward, 1000},
-                           {Action::Acquire, backward, 64},
-                           {Action::Release, backward, 0},
-                           {Action::Acquire, kGradients, 64},
-                           {Action::Release, kGradients, 0}};
-    const SlotPlan plan = plan_slots(events, std::vector{tied});
-    CHECK(plan.own == std::map<OwnBuffer, std::size_t>{{tied, 1024}});
-    CHECK(plan.own_nbytes() == 1024);
-    CHECK(plan.pool_nbytes() == 64);
-    CHECK(!plan.find(forward, 0).has_value());
-    // Another buffer of the group is none of these.
-    CHECK_THROWS_WITH_AS(plan_slots(events, std::vector{OwnBuffer{0, SlotKind::Parameters, 0}}),
-                         Contains("parameters of group 0 buffer 1 in the forward are not released"),
-                         Error);
-  }
-
   TEST_CASE("holds that do not begin or do not end are refused by name") {
     CHECK_THROWS_WITH_AS(
         plan_slots(Events{{Action::Release, kGradients, 0}}),

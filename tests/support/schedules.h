@@ -76,6 +76,7 @@ class ScheduledRank {
   }
 
   shard::ShardedModel& sharded() { return *sharded_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
   shard::ShardedUnit& unit(std::size_t i) { return *sharded_->units()[i]; }
 
   // The loss of the next micro-batch, which no other rank and no other call has.

@@ -6,6 +6,7 @@
 #include "models/llama/model.h"
 #include "runtime/base/random.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/tensor/transfer.h"
 
 // Decoders that train in milliseconds, and what ranks train them on.
 namespace fsdptrain::testing {
@@ -47,11 +48,13 @@ inline Tensor tiny_tokens(int rank, int batch) {
 
 // Of batch number `batch` of a rank, whose dropout is that of no other.
 inline Tensor tiny_loss(models::Decoder& model, int rank, int batch,
-                        ops::HeadForm form = ops::HeadForm::Recompute) {
+                        ops::HeadForm form = ops::HeadForm::Recompute,
+                        Device device = Device::cpu()) {
   RandomKeys& random = current_context().random;
   random.step = static_cast<std::uint64_t>(batch);
   random.first_sample = static_cast<std::uint64_t>(2 * rank);
-  return model.loss(models::one_document(tiny_tokens(rank, batch)), tiny_tokens(rank, batch + 50),
+  return model.loss(models::one_document(to_device(tiny_tokens(rank, batch), device)),
+                    to_device(tiny_tokens(rank, batch + 50), device),
                     {.loss_scale = 0.1, .form = form});
 }
 

@@ -30,6 +30,13 @@ Report bench_ops(const Config& config, int rounds);
 // many processes on gloo, which are beside what the library has itself.
 Report bench_comm(int num_ranks, const std::vector<std::int64_t>& megabytes, int rounds);
 
+// Saves, loads and verifications of checkpoints of one rank, in files below `folder`, beside what
+// they cannot do without.
+Report bench_checkpoint(const Config& config, const std::filesystem::path& folder, int rounds);
+// A save, a memcpy, a save in the background and a load for each line of standard input; says
+// "ready", then their seconds. IoError where standard output does not take them.
+Report serve_checkpoints(const Config& config, const std::filesystem::path& folder);
+
 // Start and end of that many ranks that do nothing, by the launcher, beside as many bare processes.
 Report bench_launch(int num_ranks, int rounds);
 

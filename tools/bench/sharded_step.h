@@ -1,15 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "comm/process_group.h"
-#include "models/common/decoder.h"
 #include "runtime/data/loader.h"
-#include "runtime/optim/optimizer.h"
-#include "shard/sharded_model.h"
 #include "tools/config.h"
-#include "tools/train/train_step.h"
+#include "tools/train/training_rank.h"
 
 namespace fsdptrain::tools {
 
@@ -27,17 +23,13 @@ class ShardedStep {
   // Of the last step, over all ranks; 0 on meta. Error where it is no finite number.
   double loss() const { return loss_; }
 
-  std::int64_t num_parameters() const { return sharded_->num_parameters(); }
+  std::int64_t num_parameters() { return rank_.sharded().num_parameters(); }
   // In the group of the loss' tag.
   std::uint32_t loss_group() const { return loss_group_; }
 
  private:
   comm::ProcessGroup& ranks_;
-  std::unique_ptr<models::Decoder> model_;
-  std::unique_ptr<shard::ShardedModel> sharded_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  TrainStep step_;
-  double lr_;
+  TrainingRank rank_;
   // Behind those of the model.
   std::uint32_t loss_group_;
   std::uint64_t steps_ = 0;

@@ -19,7 +19,7 @@ class StepModel {
   double run(const data::Batch& batch) { return step_.run(batch); }
   double loss() const { return step_.loss(); }
 
-  std::int64_t num_parameters() const { return step_.num_parameters(); }
+  std::int64_t num_parameters() { return step_.num_parameters(); }
 
  private:
   comm::LoneWorld alone_;

@@ -58,8 +58,10 @@ std::string JobReport::where_all_are() const {
   if (!is_any_written) {
     return "";
   }
+  const bool has_failed = options_.supervisor.failure().has_value();
   return comm::describe_hang(rings, {.now = std::chrono::system_clock::now().time_since_epoch(),
-                                     .is_live = !options_.supervisor.failure()})
+                                     .is_live = !has_failed,
+                                     .is_explained = has_failed})
       .text;
 }
 

@@ -1,6 +1,7 @@
 #include "tools/launch/supervisor.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "runtime/base/process.h"
@@ -15,6 +16,9 @@ using namespace std::chrono_literals;
 constexpr comm::Nanoseconds kGrace = 5s;
 // After SIGKILL: what is there then waits in the system for a device or a network.
 constexpr comm::Nanoseconds kReapPatience = 30s;
+// Between the end of the first process of a job that a scheduler signals, and the last signal.
+constexpr comm::Nanoseconds kLateSignal = 1s;
+constexpr std::array kStopSignals{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 constexpr int kSaved = static_cast<int>(ExitCode::Saved);
 
 // The two ways to end when a signal asks for it.
@@ -99,11 +103,11 @@ std::optional<RankFailure> Supervisor::find_early() const {
 
 Supervisor::Actions Supervisor::signalled(int signal) {
   Actions actions;
-  // A scheduler that signals all processes of a job may be noticed by its effect on a rank first.
   const bool is_late = phase_ == Phase::Failing && failure_ && end_of(failure_->rank) &&
                        is_answer_to(*end_of(failure_->rank), signal);
   if (is_late) {
     failure_.reset();
+    late_until_.reset();
   }
   if (phase_ == Phase::Running || is_late) {
     phase_ = Phase::Stopping;
@@ -138,6 +142,9 @@ Supervisor::Actions Supervisor::not_started(int rank, std::string text) {
 
 Supervisor::Actions Supervisor::tick() {
   Actions actions;
+  if (late_until_ && clock_.now() >= *late_until_) {
+    late_until_.reset();
+  }
   if (!deadline_ || clock_.now() < *deadline_) {
     return actions;
   }
@@ -148,6 +155,16 @@ Supervisor::Actions Supervisor::tick() {
     kill_all(actions);
   }
   return actions;
+}
+
+std::optional<comm::Nanoseconds> Supervisor::deadline() const {
+  return late_until_ && deadline_ ? std::min(late_until_, deadline_) : deadline_;
+}
+
+bool Supervisor::may_be_stopped_by(const RankFailure& failure) const {
+  const std::optional<RankExit>& end = end_of(failure.rank);
+  return end &&
+         std::ranges::any_of(kStopSignals, [&](int signal) { return is_answer_to(*end, signal); });
 }
 
 void Supervisor::fail(RankFailure failure, Actions& actions) {
@@ -162,6 +179,9 @@ void Supervisor::fail(RankFailure failure, Actions& actions) {
   failure_ = std::move(failure);
   phase_ = Phase::Failing;
   deadline_ = clock_.now() + kGrace;
+  if (may_be_stopped_by(*failure_)) {
+    late_until_ = clock_.now() + kLateSignal;
+  }
   send_all(SIGTERM, actions);
   // It is about to end, and has something to say.
   std::erase_if(actions.signals, [this](const auto& sent) { return sent.first == failure_->rank; });
@@ -183,7 +203,7 @@ void Supervisor::kill_all(Actions& actions) {
 
 bool Supervisor::is_finished() const {
   const auto has_ended = [](const Rank& rank) { return rank.end.has_value(); };
-  return has_given_up_ || std::ranges::all_of(ranks_, has_ended);
+  return has_given_up_ || (std::ranges::all_of(ranks_, has_ended) && !late_until_);
 }
 
 int Supervisor::exit_code() const {

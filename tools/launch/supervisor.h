@@ -76,7 +76,7 @@ class Supervisor {
   Actions tick();
 
   // When tick() has something to do.
-  std::optional<comm::Nanoseconds> deadline() const { return deadline_; }
+  std::optional<comm::Nanoseconds> deadline() const;
   bool is_running(int rank) const { return !ranks_[index(rank)].end; }
   // All ranks have ended, or what is left of them cannot be ended.
   bool is_finished() const;
@@ -107,6 +107,8 @@ class Supervisor {
                        const std::optional<RankFailure>& reported) const;
   // A rank that has left before it joined, while another has joined.
   std::optional<RankFailure> find_early() const;
+  // Whether a signal to the whole job may have brought this failure.
+  bool may_be_stopped_by(const RankFailure& failure) const;
   void fail(RankFailure failure, Actions& actions);
   void send_all(int signal, Actions& actions) const;
   void kill_all(Actions& actions);
@@ -121,6 +123,8 @@ class Supervisor {
   bool has_killed_ = false;
   bool has_given_up_ = false;
   std::optional<comm::Nanoseconds> deadline_;
+  // Until then, the launcher's own signal may come.
+  std::optional<comm::Nanoseconds> late_until_;
 };
 
 }  // namespace fsdptrain::tools

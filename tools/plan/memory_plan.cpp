@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/save/saver.h"
 #include "comm/meta/meta_ranks.h"
 #include "runtime/base/error.h"
 #include "runtime/base/processors.h"
 #include "runtime/base/rank_context.h"
 #include "tools/plan/plan_facts.h"
+#include "tools/plan/rehearsal.h"
+#include "tools/train/data_parallel.h"
+#include "tools/train/rank_mesh.h"
+#include "tools/train/run_checkpoints.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -19,21 +24,39 @@ int threads_of(const RunConfig& run, int world) {
   return run.threads > 0 ? static_cast<int>(run.threads) : std::max(1, num_processors() / world);
 }
 
+// With what rounding adds to it.
+std::int64_t allocated_nbytes(const Tensor& bytes) {
+  return static_cast<std::int64_t>(size_class(static_cast<std::size_t>(bytes.numel())));
+}
+
 // The rank under way on meta.
 class Rehearsal {
  public:
   Rehearsal(const Config& config, comm::MetaRanks& ranks, Allocator& allocator)
       : ranks_(ranks),
         allocator_(allocator),
-        num_micro_batches_(num_micro_batches(config.train, ranks.size())),
+        num_micro_batches_(num_micro_batches_of_rank(config.train, ranks.size(), "plan")),
         // With sums in one tree, what is held depends on how many there are.
         num_run_(config.shard.accumulate == "exact" ? num_micro_batches_
                                                     : std::min(num_micro_batches_, kAlike)),
-        rank_(config, ranks.group(),
+        mesh_(config.mesh, ranks.group(),
               [&ranks](std::vector<int> members, std::string name) {
                 return ranks.new_group(std::move(members), std::move(name));
               }),
-        watch_(rank_.model(), rank_.sharded(), allocator) {}
+        rank_(config, mesh_.shard(), mesh_.replicas()),
+        watch_(rank_.model(), rank_.sharded(), allocator) {
+    rank_.begin_average();
+    if (config.run.device != "cpu" || copies_to_save(config.checkpoint)) {
+      staging_nbytes_ = checkpoint::staging_nbytes_of({.model = &rank_.sharded(),
+                                                       .replicas = mesh_.replicas(),
+                                                       .optimizer = &rank_.optimizer(),
+                                                       .average = rank_.average()});
+    }
+    if (config.run.device == "cpu" && staging_nbytes_ > 0) {
+      staging_ =
+          Tensor::empty({staging_nbytes_}, DType::UInt8, Device::meta(), MemoryCategory::Data);
+    }
+  }
 
   TrainingRank& rank() { return rank_; }
 
@@ -41,7 +64,7 @@ class Rehearsal {
     MemoryPlan plan;
     plan.num_micro_batches = num_micro_batches_;
     for (int step = 0; step < kSteps; ++step) {
-      run_step();
+      run_step(static_cast<std::uint64_t>(step));
       plan.phases = watch_.take();
       note(plan, plan.phases);
     }
@@ -49,11 +72,13 @@ class Rehearsal {
     const MemoryCounters held = allocator_.counters();
     // A validation is a forward of no more samples, of which nothing is kept.
     watch_.begin("samples");
-    rank_.sample();
+    rehearse_samples(rank_);
     watch_.begin("writing weights");
-    rank_.gather_largest();
+    rehearse_gathering(rank_);
     note(plan, watch_.take());
-    plan.items = items_of(rank_, peak_, held);
+    plan.staging = staging_nbytes_;
+    plan.items = items_of(rank_, peak_, held,
+                          staging_.defined() ? allocated_nbytes(staging_) : std::int64_t{0});
     const MemoryCounters end = allocator_.counters();
     plan.memory = end;
     plan.memory.peak = peaks_.peak;
@@ -64,10 +89,10 @@ class Rehearsal {
  private:
   static constexpr std::int64_t kAlike = 2;
 
-  void run_step() {
+  void run_step(std::uint64_t number) {
     ranks_.reset_traffic();
     std::int64_t begun = 0;
-    rank_.step(num_run_, [&](std::string_view what) {
+    rehearse_step(rank_, ranks_.group(), num_run_, number, [&](std::string_view what) {
       if (what == kMicroBatchBegins && ++begun == 2) {
         first_ = ranks_.traffic();
       }
@@ -104,8 +129,12 @@ class Rehearsal {
   Allocator& allocator_;
   std::int64_t num_micro_batches_;
   std::int64_t num_run_;
+  RankMesh mesh_;
   TrainingRank rank_;
   PhaseWatch watch_;
+  std::int64_t staging_nbytes_ = 0;
+  // As long as the run.
+  Tensor staging_;
   // When the second micro-batch of the step began.
   comm::TrafficCounters first_;
   // The largest of all phases, and those of the phase with the peak.

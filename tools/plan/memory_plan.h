@@ -61,6 +61,9 @@ struct MemoryPlan {
   // Pages of other ranks on this host that this one reads gathered parts and gradients from, if all
   // ranks are processes of one host; the system counts them as this process' memory, too.
   std::int64_t peer_pages = 0;
+  // Host memory that checkpoints are copied to, so that training goes on while they are written. On
+  // a CPU it is among the items; beside a GPU it is not in its memory.
+  std::int64_t staging = 0;
 
   std::vector<PlannedTraffic> traffic;
   std::vector<PlannedSlots> slots;

@@ -23,7 +23,7 @@ std::int64_t average_nbytes(TrainingRank& rank) {
     nbytes +=
         as_signed(size_class(static_cast<std::size_t>(values.numel()) * size_of(values.dtype())));
   }
-  return rank.has_average() ? nbytes : 0;
+  return rank.average() != nullptr ? nbytes : 0;
 }
 
 std::int64_t pool_nbytes(const shard::ShardedModel& model) {
@@ -81,7 +81,7 @@ class Pages {
 }  // namespace
 
 std::vector<PlannedItem> items_of(TrainingRank& rank, const MemoryCounters& peak,
-                                  const MemoryCounters& held) {
+                                  const MemoryCounters& held, std::int64_t staging) {
   std::vector<PlannedItem> items;
   const auto add = [&](const char* name, std::int64_t held_nbytes, std::int64_t at_peak) {
     if (held_nbytes > 0 || at_peak > 0) {
@@ -99,7 +99,8 @@ std::vector<PlannedItem> items_of(TrainingRank& rank, const MemoryCounters& peak
   add("slots of gathered units", pool, pool);
   add("whole units outside the slots", held.live_of(Category::Communication) - pool,
       peak.peak_of(Category::Communication) - pool);
-  add("tokens", held.live_of(Category::Data), peak.peak_of(Category::Data));
+  add("tokens", held.live_of(Category::Data) - staging, peak.peak_of(Category::Data) - staging);
+  add("copy for checkpoints", staging, staging);
   std::int64_t rest = peak.peak_total;
   for (const PlannedItem& item : items) {
     rest -= item.at_peak;

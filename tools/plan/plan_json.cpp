@@ -28,6 +28,7 @@ Json memory_of(const PlanReport& report) {
           {"peak_phase", plan.peak_phase},
           {"kept_bytes", plan.kept()},
           {"peer_pages_bytes", plan.peer_pages},
+          {"checkpoint_copy_bytes", plan.staging},
           {"process_base_bytes", report.process},
           {"needed_bytes", report.needed()},
           {"items", items},

@@ -70,6 +70,9 @@ std::string memory_text(const PlanReport& report) {
   const bool on_cpu = report.config.run.device == "cpu";
   lines.push_back({"free blocks kept for later", "", some_size(plan.kept() - plan.peak()),
                    on_cpu ? "" : "given back before the device is out of memory"});
+  if (!on_cpu && plan.staging > 0) {
+    lines.push_back({"copy for checkpoints", "", size_text(plan.staging), "host memory"});
+  }
   if (on_cpu) {
     lines.push_back({"peer pages mapped", "", some_size(plan.peer_pages),
                      "if all ranks are processes of one host"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/base/error.h"
 #include "runtime/base/ignored_target.h"
 
 namespace fsdptrain::tools {
@@ -28,6 +29,18 @@ std::vector<data::Batch> micro_batches_of_rank(const data::Loader& loader, std::
     }
   }
   return batches;
+}
+
+std::int64_t num_micro_batches_of_rank(const TrainConfig& train, int num_ranks,
+                                       std::string_view who) {
+  const std::int64_t of_step = train.global_batch / train.micro_batch;
+  check<ConfigError>(
+      num_ranks <= of_step,
+      "{}: {} ranks need as many micro-batches, but a step has {} "
+      "(train.global_batch / train.micro_batch): take no more ranks than that, lower "
+      "train.micro_batch or raise train.global_batch",
+      who, num_ranks, of_step);
+  return (of_step + num_ranks - 1) / num_ranks;
 }
 
 std::size_t global_micro_batch(std::size_t index, const comm::Member& member) {

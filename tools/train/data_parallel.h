@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "comm/operation.h"
 #include "comm/world.h"
 #include "runtime/data/loader.h"
+#include "tools/config.h"
 #include "tools/train/train_step.h"
 
 // Training on all ranks of a world, each of which computes a share of every step.
@@ -18,6 +20,11 @@ namespace fsdptrain::tools {
 // not finite is missing from the last itself.
 std::vector<data::Batch> micro_batches_of_rank(const data::Loader& loader, std::uint64_t step,
                                                const comm::Member& member);
+
+// How many those are, of a step as [train] has it. ConfigError, which begins with `who`, where some
+// ranks would have none.
+std::int64_t num_micro_batches_of_rank(const TrainConfig& train, int num_ranks,
+                                       std::string_view who);
 
 // The number in its step of what micro_batches_of_rank() has as number `index`.
 std::size_t global_micro_batch(std::size_t index, const comm::Member& member);

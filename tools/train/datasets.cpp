@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/data/fingerprint.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -66,6 +68,20 @@ std::vector<const data::TokenSource*> Datasets::sources() const {
   return sources;
 }
 
+std::vector<DataFile> Datasets::files() const {
+  std::vector<DataFile> files;
+  for (const data::TokenSource* source : sources()) {
+    for (const auto& file : source->files()) {
+      const File bytes = file->open();
+      files.push_back({.path = file->path().string(),
+                       .nbytes = bytes.size(),
+                       .num_tokens = file->num_tokens(),
+                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
+    }
+  }
+  return files;
+}
+
 Datasets open_datasets(const Config& config) {
   Datasets datasets;
   const bool apart = !config.data.validation.empty();
@@ -91,12 +107,15 @@ Datasets open_datasets(const Config& config) {
   return datasets;
 }
 
-data::Loader make_loader(const Config& config, const Datasets& datasets) {
+data::Loader make_loader(const Config& config, const Datasets& datasets,
+                         const DataPosition& position) {
+  const std::int64_t regular = position.step * config.train.global_batch;
   try {
     return {datasets.training,
             {.seed = static_cast<std::uint64_t>(config.run.seed),
              .global_batch = config.train.global_batch,
-             .micro_batch = config.train.micro_batch}};
+             .micro_batch = config.train.micro_batch,
+             .first_sample = static_cast<std::uint64_t>(position.samples - regular)}};
   } catch (ConfigError& error) {
     error.add_context(config.data.weights.empty()
                           ? "data.weights is not given, so sources count by their tokens"

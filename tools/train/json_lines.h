@@ -8,12 +8,14 @@
 
 namespace fsdptrain::tools {
 
-// Writes one JSON object a line into a new file (docs/formats.md). A line is there whole or not
-// at all, as soon as write() returns.
+// Writes one JSON object a line into a file (docs/formats.md). A line is there whole or not at
+// all, as soon as write() returns.
 class JsonLinesWriter {
  public:
-  // IoError if the file exists or cannot be made.
-  explicit JsonLinesWriter(const std::filesystem::path& path);
+  // New: IoError if the file exists. Append: goes on behind the lines that are there, if any; what
+  // a process that was killed has left of one is cut off. IoError if the file cannot be made.
+  enum class Mode { New, Append };
+  explicit JsonLinesWriter(const std::filesystem::path& path, Mode mode = Mode::New);
 
   // IoError with the system's reason if it refuses; the file ends as before then.
   void write(const std::string& json_line);

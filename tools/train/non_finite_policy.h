@@ -30,6 +30,10 @@ class NonFinitePolicy {
   explicit NonFinitePolicy(const TrainConfig& config)
       : skips_(config.non_finite == "skip"), limit_(config.non_finite_limit) {}
 
+  // Updates skipped in a row, which the next attempt of a run goes on with.
+  std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
+  void resume(std::int64_t skipped_in_a_row) { skipped_in_a_row_ = skipped_in_a_row; }
+
   // A step that was finite, and has its update.
   void passed() { skipped_in_a_row_ = 0; }
 

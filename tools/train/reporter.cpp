@@ -38,11 +38,18 @@ void Reporter::open(const RunFolder& folder, const Options& options) {
   options_ = options;
   metrics_path_ = folder.metrics().string();
   samples_path_ = folder.samples().string();
-  metrics_.emplace(folder.metrics());
+  const bool goes_on = options.attempt > 1;
+  const auto mode = goes_on ? JsonLinesWriter::Mode::Append : JsonLinesWriter::Mode::New;
+  metrics_.emplace(folder.metrics(), mode);
   if (options.samples) {
-    samples_.emplace(folder.samples());
+    samples_.emplace(folder.samples(), mode);
   }
   progress_.emplace("train", static_cast<std::uint64_t>(options.steps), ProgressUnit::Turns);
+  if (goes_on) {
+    event({{"step", options.resumed_step},
+           {"event", "resume"},
+           {"checkpoint", options.checkpoint.empty() ? Json() : Json(options.checkpoint)}});
+  }
 }
 
 void Reporter::progress(std::int64_t steps_done) {
@@ -111,6 +118,10 @@ void Reporter::step(const Step& step) {
 void Reporter::validation(std::int64_t step, double loss) {
   line(fmt::format("step {:>6}/{}  validation loss {:.4f}", step, options_.steps, loss));
   event({{"step", step}, {"validation_loss", loss}});
+}
+
+void Reporter::checkpoint(std::int64_t step, const std::string& folder) {
+  line(fmt::format("step {:>6}/{}  checkpoint in {}", step, options_.steps, folder));
 }
 
 void Reporter::sample(const Sample& sample) {

@@ -26,6 +26,10 @@ class Reporter {
     // Of the whole run.
     std::int64_t steps = 0;
     bool samples = false;
+    // The step that an earlier attempt is gone on from, and its checkpoint: empty where there was
+    // none. Lines go behind those that are there.
+    std::int64_t resumed_step = 0;
+    std::string checkpoint = {};
   };
   struct Step {
     // Steps done.
@@ -54,7 +58,7 @@ class Reporter {
   Reporter() = default;
   Reporter(const RunFolder& folder, const Options& options) { open(folder, options); }
 
-  // IoError if a file exists or cannot be made.
+  // IoError if a file cannot be made, or exists at the first attempt.
   void open(const RunFolder& folder, const Options& options);
 
   void line(const std::string& text);
@@ -65,6 +69,8 @@ class Reporter {
   // A line of metrics.jsonl about anything else: an object, with the step in it.
   void event(const nlohmann::ordered_json& line);
   void progress(std::int64_t steps_done);
+  // A checkpoint is there.
+  void checkpoint(std::int64_t step, const std::string& folder);
 
   // IoError naming what could not be written, if anything; `weights` are.
   void check_complete(const std::string& weights);

@@ -1,27 +1,24 @@
 #include "tools/train/run_folder.h"
 
-#include <array>
-#include <cerrno>
-#include <fcntl.h>
-#include <optional>
+#include <fmt/format.h>
 #include <span>
-#include <string>
 #include <string_view>
-#include <sys/file.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
+#include "checkpoint/folder/staging.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/log.h"
 #include "tools/config_print.h"
-#include "tools/train/run_record.h"
 
 namespace fsdptrain::tools {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr std::string_view kLock = "lock";
 
 // Puts the key in front of what is wrong with its path.
 template <class Action>
@@ -34,125 +31,194 @@ auto naming_run_dir(const Action& action) {
   }
 }
 
-// Opens the folder and locks it until it is closed or the process ends. Where the file system
-// knows no locks, the one that makes config.toml has the folder all the same.
-int lock_folder(const fs::path& dir) {
-  const int descriptor = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) {
-    fail_path(dir, "opening the folder", errno);
+// A process that ended before it wrote anything leaves its lock.
+bool is_unused(const fs::path& dir) {
+  std::error_code error;
+  fs::directory_iterator entry(dir, error);
+  bool empty = true;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    empty = empty && entry->path().filename() == kLock;
   }
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
-    fail<ConfigError>("run.dir: a run writes to {} right now: give another folder, or end that run",
-                      dir.string());
+  if (error) {
+    naming_run_dir([&] { fail_path(dir, "listing the folder", error.value()); });
   }
-  return descriptor;
+  return empty;
+}
+
+bool is_inside(const std::string& input, const fs::path& dir) {
+  std::error_code error;
+  const fs::path inside =
+      fs::weakly_canonical(input, error).lexically_relative(fs::weakly_canonical(dir, error));
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+// What a run reads must stay where it is.
+void check_inputs_stay(const Config& config, const fs::path& dir) {
+  const auto check_stays = [&dir](std::string_view key, const std::string& input) {
+    check<ConfigError>(input.empty() || !is_inside(input, dir),
+                       "{}: {} would be moved away by --overwrite: move it to another place, or "
+                       "give another run.dir",
+                       key, input);
+  };
+  check_stays("model.init_from", config.model.init_from);
+  for (const std::string& input : config.data.tokens) {
+    check_stays("data.tokens", input);
+  }
+  for (const std::string& input : config.data.validation) {
+    check_stays("data.validation", input);
+  }
+}
+
+// Those that are allowed; ConfigError naming the others.
+std::vector<ConfigChange> allowed_changes(const Config& before, const Config& now,
+                                          const RunFolder::Options& options,
+                                          const std::string& dir) {
+  std::vector<ConfigChange> allowed;
+  std::vector<std::string> refused;
+  std::vector<std::string> keys;
+  for (const ConfigChange& change : numeric_changes(before, now)) {
+    if (options.allowed.contains(change.key)) {
+      allowed.push_back(change);
+    } else {
+      refused.push_back(to_string(change));
+      keys.push_back(change.key);
+    }
+  }
+  check<ConfigError>(refused.empty(),
+                     "run.dir: the run in {} was begun with another configuration: {}; give "
+                     "another run.dir, --overwrite, or, to go on with it changed, "
+                     "--allow-change={}",
+                     dir, fmt::join(refused, "; "), fmt::join(keys, ","));
+  return allowed;
 }
 
 }  // namespace
 
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : dir_(std::move(other.dir_)), lock_(std::exchange(other.lock_, -1)) {}
+RunFolder::RunFolder(fs::path dir)
+    : dir_(std::move(dir)), files_(checkpoint::make_real_file_system()) {}
 
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) {
-    ::close(lock_);
-  }
-}
-
-void RunFolder::check_free(const Config& config, Existing existing) {
-  const RunFolder folder(config.run.dir, -1);
+RunFolder::Contents RunFolder::look(const Options& options) const {
   std::error_code error;
-  if (!fs::exists(folder.dir_, error)) {
-    naming_run_dir([&] { missing_folders(folder.dir_); });
-    return;
+  if (!fs::exists(dir_, error)) {
+    naming_run_dir([&] { missing_folders(dir_); });
+    return Contents::Nothing;
   }
-  if (!folder.check_contents(existing)) {
-    return;
-  }
-  const RunFolder taken(folder.dir_, naming_run_dir([&] { return lock_folder(folder.dir_); }));
-  const auto check_kept = [&](std::string_view key, const std::string& input) {
-    for (const fs::path& path : folder.files()) {
-      check<ConfigError>(!fs::equivalent(input, path, error),
-                         "{}: {} would be removed by --overwrite: move it to another place, or "
-                         "give another run.dir",
-                         key, input);
-    }
-  };
-  check_kept("model.init_from", config.model.init_from);
-  for (const std::string& input : config.data.tokens) {
-    check_kept("data.tokens", input);
-  }
-  for (const std::string& input : config.data.validation) {
-    check_kept("data.validation", input);
-  }
-}
-
-// The record last: whatever interrupts their removal, the folder stays one that can be overwritten.
-std::vector<fs::path> RunFolder::files() const {
-  return {weights(), average_weights(), metrics(), samples(), config(), record()};
-}
-
-bool RunFolder::check_contents(Existing existing) const {
-  std::error_code error;
   const bool is_folder = fs::is_directory(dir_, error);
-  if (is_folder) {
-    const bool is_empty = fs::is_empty(dir_, error);
-    if (error) {
-      naming_run_dir([&] { fail_path(dir_, "listing the folder", error.value()); });
-    }
-    if (is_empty) {
-      return false;
-    }
+  if (is_folder && is_unused(dir_)) {
+    return Contents::Nothing;
   }
-  const bool is_run = is_folder && RunRecord::is_record(record());
-  check<ConfigError>(is_run || existing == Existing::Refuse,
-                     "run.dir: {} is not the folder of a run (it holds no run.json of fsdptrain), "
-                     "so --overwrite leaves it alone: give another folder, or move it away",
-                     dir_.string());
-  check<ConfigError>(existing == Existing::Overwrite,
-                     "run.dir: {} exists already: give another folder, or move it away{}",
-                     dir_.string(), is_run ? ", or --overwrite the run in it" : "");
-  return true;
+  check<ConfigError>(is_folder && is_run_record(record()),
+                     "run.dir: {} is there and is not the folder of a run (it holds no run.json of "
+                     "fsdptrain){}: give another folder, or move it away",
+                     dir_.string(), options.overwrite ? ", so --overwrite leaves it alone" : "");
+  return Contents::Run;
 }
 
-void RunFolder::remove_run() const {
-  for (const fs::path& path : files()) {
-    std::error_code error;
-    fs::remove(path, error);
-    check<IoError>(!error, "run.dir: {} cannot be removed: {}", path.string(), error.message());
+void RunFolder::read_earlier(const Config& config, const Options& options) {
+  if (options.overwrite) {
+    check_inputs_stay(config, dir_);
+    is_replaced_ = true;
+    return;
+  }
+  earlier_ = EarlierRun::read(record());
+  changes_ = allowed_changes(earlier_->config(), config, options, dir_.string());
+}
+
+void RunFolder::check_free(const Config& config, const Options& options) {
+  RunFolder folder(config.run.dir);
+  if (folder.look(options) == Contents::Run) {
+    folder.read_earlier(config, options);
   }
 }
 
-RunFolder RunFolder::create(const Config& config, Existing existing) {
-  const fs::path dir = config.run.dir;
-  std::error_code error;
-  if (!fs::exists(dir, error)) {
-    naming_run_dir([&] { make_folders(dir); });
-  } else {
-    RunFolder(dir, -1).check_contents(existing);
-  }
-  RunFolder folder(dir, naming_run_dir([&] { return lock_folder(dir); }));
-  if (folder.check_contents(existing)) {
-    folder.remove_run();
+RunFolder RunFolder::claim(const Config& config, const Options& options) {
+  RunFolder folder(config.run.dir);
+  if (folder.look(options) == Contents::Run) {
+    folder.take_lock();
+    // Behind the lock, as its last owner has left it.
+    folder.read_earlier(config, options);
+    if (!options.overwrite) {
+      folder.remove_leftovers();
+    }
   }
   return folder;
 }
 
-void RunFolder::write_config(const Config& config) const {
-  const std::string toml = to_toml(config);
-  AtomicFile file(this->config());
-  file.write_at(0, std::as_bytes(std::span(toml)));
-  file.commit();
-}
-
-RunFolder RunFolder::open(const fs::path& dir) {
-  RunFolder folder(dir, -1);
+RunFolder RunFolder::read(const fs::path& dir) {
+  RunFolder folder(dir);
   std::error_code error;
   check<DataError>(fs::exists(folder.weights(), error),
                    "{}: holds no weights.safetensors: give the folder of a run that has ended",
                    dir.string());
   return folder;
+}
+
+void RunFolder::take_lock() {
+  try {
+    lock_ = checkpoint::RunLock::acquire(*files_, dir_, {.on_wait = [](const std::string& owner) {
+      log_warning("run.dir: waits for a sign of life of {}", owner);
+    }});
+  } catch (Error& error) {
+    error.add_context("run.dir");
+    throw;
+  }
+}
+
+void RunFolder::remove_leftovers() const {
+  for (const std::string& problem : checkpoint::sweep(*files_, checkpoints())) {
+    log_warning("{}", problem);
+  }
+}
+
+void RunFolder::check_held() const {
+  try {
+    lock_->check_held();
+  } catch (const DataError& gone) {
+    fail<IoError>("{}", gone.what());
+  }
+}
+
+fs::path RunFolder::move_aside() {
+  const fs::path name = dir_.has_filename() ? dir_ : dir_.parent_path();
+  for (std::int64_t number = 1;; ++number) {
+    fs::path old = name;
+    old += fmt::format(".old-{}", number);
+    if (!files_->kind_of(old)) {
+      // Its lock stays behind, given back.
+      lock_.reset();
+      files_->rename(name, old);
+      return old;
+    }
+  }
+}
+
+std::optional<fs::path> RunFolder::open() {
+  std::optional<fs::path> old;
+  if (std::exchange(is_replaced_, false)) {
+    old = move_aside();
+  }
+  if (lock_) {
+    return old;
+  }
+  naming_run_dir([&] { make_folders(dir_); });
+  take_lock();
+  check<ConfigError>(is_unused(dir_),
+                     "run.dir: another run has begun in {} meanwhile: give another "
+                     "folder, or try again to go on with it",
+                     dir_.string());
+  return old;
+}
+
+bool RunFolder::is_done() const {
+  std::error_code error;
+  return earlier_ && earlier_->is_done() && changes_.empty() && fs::exists(weights(), error);
+}
+
+void RunFolder::write_config(const Config& config) const {
+  const std::string toml = to_toml(config);
+  AtomicFile file(dir_ / "config.toml");
+  file.write_at(0, std::as_bytes(std::span(toml)));
+  file.commit();
 }
 
 }  // namespace fsdptrain::tools

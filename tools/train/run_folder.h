@@ -1,57 +1,84 @@
 #pragma once
 
 #include <filesystem>
-#include <utility>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "checkpoint/folder/lock.h"
+#include "checkpoint/io/file_system.h"
 #include "tools/config.h"
+#include "tools/config_changes.h"
+#include "tools/train/earlier_run.h"
 
 namespace fsdptrain::tools {
 
 // The folder of one run, run.dir, and the names of what the run leaves in it (docs/formats.md).
-// While a run holds it, no other run can have it. Moves; not copied.
+// From claim() on no other process runs in it: `lock` there says who does. Moves; not copied.
 class RunFolder {
  public:
-  // What a folder that holds a run may meet: another run refuses it, or replaces it.
-  enum class Existing { Refuse, Overwrite };
+  struct Options {
+    // A run that is there is moved aside, and a new one begins; else it goes on.
+    bool overwrite = false;
+    // Keys that may differ from those that the run was begun with, though they decide about
+    // numbers.
+    std::set<std::string> allowed = {};
+  };
 
-  // ConfigError or PathError if create() would refuse run.dir as it is now, ConfigError if it would
-  // remove a file that the run is to read; changes nothing.
-  static void check_free(const Config& config, Existing existing);
-  // Makes the folder, or takes an empty one; with Overwrite, takes one whose run.json is that of a
-  // run, and removes the files of that run and nothing else.
-  // ConfigError for any other folder, one that a run writes to right now, and for all but one of
-  // several callers at the same time. PathError where no folder can be made.
-  static RunFolder create(const Config& config, Existing existing);
+  // What claim() would refuse, as far as reading can tell; changes nothing.
+  static void check_free(const Config& config, const Options& options);
+  // Looks at run.dir, and has it, if a run is there, and removes what it has left of checkpoints
+  // that came to no end. Nothing else changes before open().
+  // ConfigError for a folder that is neither empty nor a run's, one that another process has, one
+  // whose run has another configuration (all keys that differ, with both values), and with
+  // `overwrite` for one that holds what the run is to read. PathError where none can be made.
+  static RunFolder claim(const Config& config, const Options& options);
+  // Of an earlier run, to read; DataError if it holds no weights.
+  static RunFolder read(const std::filesystem::path& dir);
+
+  // Makes the folder, or has the one that is there, once all input is checked. The run that is to
+  // be overwritten becomes `<run.dir>.old-<number>`, whose path is returned.
+  std::optional<std::filesystem::path> open();
   // Writes config.toml; with run.json there first, whatever fails leaves the folder of a run.
   void write_config(const Config& config) const;
-  // Of an earlier run, to read; DataError if it holds no weights.
-  static RunFolder open(const std::filesystem::path& dir);
+  // IoError where another process has taken the folder over.
+  void check_held() const;
 
-  RunFolder(RunFolder&& other) noexcept;
-  RunFolder& operator=(RunFolder&&) = delete;
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder();
+  const std::filesystem::path& path() const { return dir_; }
+  // The run that goes on.
+  const std::optional<EarlierRun>& earlier() const { return earlier_; }
+  // What is allowed to differ from it, and does.
+  const std::vector<ConfigChange>& changes() const { return changes_; }
+  // Whether it has come to its end, as this configuration has it, and left its weights.
+  bool is_done() const;
 
   std::filesystem::path record() const { return dir_ / "run.json"; }
   std::filesystem::path metrics() const { return dir_ / "metrics.jsonl"; }
   std::filesystem::path samples() const { return dir_ / "samples.jsonl"; }
   std::filesystem::path weights() const { return dir_ / "weights.safetensors"; }
   std::filesystem::path average_weights() const { return dir_ / "weights_ema.safetensors"; }
+  std::filesystem::path checkpoints() const { return dir_ / "checkpoints"; }
 
  private:
-  RunFolder(std::filesystem::path dir, int lock) : dir_(std::move(dir)), lock_(lock) {}
-  std::filesystem::path config() const { return dir_ / "config.toml"; }
-  // ConfigError unless the folder is empty, or that of a run that may be replaced: true then.
-  bool check_contents(Existing existing) const;
-  // All that a run leaves here.
-  std::vector<std::filesystem::path> files() const;
-  void remove_run() const;
+  enum class Contents { Nothing, Run };
+
+  explicit RunFolder(std::filesystem::path dir);
+  // Throws for contents that a run cannot begin beside.
+  Contents look(const Options& options) const;
+  void read_earlier(const Config& config, const Options& options);
+  void take_lock();
+  void remove_leftovers() const;
+  std::filesystem::path move_aside();
 
   std::filesystem::path dir_;
-  // A descriptor of the folder, locked; -1 where it is only read.
-  int lock_;
+  std::unique_ptr<checkpoint::FileSystem> files_;
+  // Null where the folder is only read.
+  std::unique_ptr<checkpoint::RunLock> lock_;
+  bool is_replaced_ = false;
+  std::optional<EarlierRun> earlier_;
+  std::vector<ConfigChange> changes_;
 };
 
 }  // namespace fsdptrain::tools

@@ -4,15 +4,14 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
-#include <iterator>
 #include <span>
-#include <system_error>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/rank_context.h"
 #include "tools/build_info.h"
+#include "tools/config_print.h"
 #include "tools/library_versions.h"
 #include "tools/machine/host.h"
 #include "tools/train/flops.h"
@@ -21,25 +20,6 @@ namespace fsdptrain::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// These values are embedded in files: do not change them.
-constexpr std::string_view kFormat = "fsdptrain-run";
-constexpr int kFormatVersion = 1;
-constexpr std::uintmax_t kLargestRecord = 16 << 20;
-
-std::string_view name_of(RunStatus status) {
-  switch (status) {
-    case RunStatus::Running:
-      return "running";
-    case RunStatus::Done:
-      return "done";
-    case RunStatus::Stopped:
-      return "stopped";
-    case RunStatus::Failed:
-      return "failed";
-  }
-  __builtin_unreachable();
-}
 
 std::string now_utc() {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -108,19 +88,53 @@ Json data_files(const std::vector<DataFile>& files) {
   return list;
 }
 
+Json configuration(const Config& config) {
+  const ConfigHash hash = hash_of(config);
+  return {{"numerics", hash.numerics}, {"operations", hash.operations}};
+}
+
+Json changes(const std::vector<ConfigChange>& changes) {
+  Json list = Json::array();
+  for (const ConfigChange& change : changes) {
+    list.push_back({{"key", change.key}, {"before", change.before}, {"now", change.now}});
+  }
+  return list;
+}
+
 }  // namespace
 
-RunRecord::RunRecord(std::filesystem::path path, const RunFacts& facts)
+std::string_view name_of(RunStatus status) {
+  switch (status) {
+    case RunStatus::Running:
+      return "running";
+    case RunStatus::Done:
+      return "done";
+    case RunStatus::Stopped:
+      return "stopped";
+    case RunStatus::Failed:
+      return "failed";
+  }
+  __builtin_unreachable();
+}
+
+RunRecord::RunRecord(std::filesystem::path path, const Config& config, const RunFacts& facts,
+                     const std::optional<EarlierRun>& earlier)
     : path_(std::move(path)),
-      json_{{"format", kFormat},
-            {"format_version", kFormatVersion},
-            {"attempt", attempt()},
+      attempt_(earlier ? earlier->attempt() + 1 : 1),
+      json_{{"format", kRecordFormat},
+            {"format_version", kRecordVersion},
+            {"attempt", attempt_},
             {"started", now_utc()},
             {"program", program()},
             {"command_line", command_line()},
             {"environment", environment()},
             {"machine", machine(facts.measured_rate)},
             {"ranks", facts.num_ranks},
+            {"resumed_step", facts.resumed_step},
+            {"config", to_toml(config)},
+            {"configuration", configuration(config)},
+            {"changes", changes(facts.changes)},
+            {"earlier", earlier ? earlier->attempts() : Json::array()},
             {"libraries", libraries()},
             {"data", data_files(facts.data)},
             {"parameters", facts.num_parameters},
@@ -140,19 +154,6 @@ void RunRecord::end(const RunEnd& end) {
     json_["error"] = end.error;
   }
   write();
-}
-
-bool RunRecord::is_record(const std::filesystem::path& path) {
-  std::error_code error;
-  // What a run writes of itself is some kilobytes.
-  if (!std::filesystem::is_regular_file(path, error) ||
-      std::filesystem::file_size(path, error) > kLargestRecord) {
-    return false;
-  }
-  std::ifstream file(path, std::ios::binary);
-  const auto json = nlohmann::json::parse(std::istreambuf_iterator<char>(file), {}, nullptr, false);
-  return json.is_object() && json.value("format", nlohmann::json()) == kFormat &&
-         json.value("format_version", nlohmann::json()) == kFormatVersion;
 }
 
 void RunRecord::write() const {

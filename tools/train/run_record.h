@@ -8,16 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/config_changes.h"
+#include "tools/train/datasets.h"
+#include "tools/train/earlier_run.h"
+
 namespace fsdptrain::tools {
 
-// A file of tokens that a run reads.
-struct DataFile {
-  std::string path;
-  std::uint64_t nbytes = 0;
-  std::uint64_t num_tokens = 0;
-  // Text that is another where the content is another; empty: not taken.
-  std::string fingerprint;
-};
+// These values are embedded in files: do not change them.
+inline constexpr std::string_view kRecordFormat = "fsdptrain-run";
+inline constexpr int kRecordVersion = 1;
 
 // What run.json says beside what the process, the build and the machine say of themselves.
 struct RunFacts {
@@ -28,10 +27,15 @@ struct RunFacts {
   // Operations per second of the threads of all ranks, measured when the run began; none where it
   // was not.
   std::optional<double> measured_rate = {};
+  // Steps done when the attempt began: those of the checkpoint that it went on from.
+  std::int64_t resumed_step = 0;
+  // What is allowed to differ from the attempt before.
+  std::vector<ConfigChange> changes = {};
 };
 
 // How a run came to its end. Running: it goes on, or its process was killed.
 enum class RunStatus { Running, Done, Stopped, Failed };
+std::string_view name_of(RunStatus status);
 
 struct RunEnd {
   RunStatus status = RunStatus::Running;
@@ -47,19 +51,18 @@ struct RunEnd {
 // changes in one step. Reads the bound rank context; IoError where the file cannot be written.
 class RunRecord {
  public:
-  // Of a folder that has none: the first attempt.
-  RunRecord(std::filesystem::path path, const RunFacts& facts);
+  // Of the first attempt, or of the one behind those of an earlier run.
+  RunRecord(std::filesystem::path path, const Config& config, const RunFacts& facts,
+            const std::optional<EarlierRun>& earlier = {});
 
-  std::int64_t attempt() const { return 1; }
+  std::int64_t attempt() const { return attempt_; }
   void end(const RunEnd& end);
-
-  // Whether the file says that a run of this program wrote it.
-  static bool is_record(const std::filesystem::path& path);
 
  private:
   void write() const;
 
   std::filesystem::path path_;
+  std::int64_t attempt_;
   nlohmann::ordered_json json_;
 };
 

@@ -1,12 +1,10 @@
 #include "tools/train/train.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <fmt/format.h>
 #include <optional>
-#include <string_view>
 
 #include "comm/init/run_rank.h"
 #include "comm/nccl/connect.h"
@@ -18,21 +16,14 @@
 #include "runtime/base/processors.h"
 #include "tools/config_fields.h"
 #include "tools/exit_code.h"
+#include "tools/standard_output.h"
 #include "tools/stop_signals.h"
+#include "tools/train/data_parallel.h"
 #include "tools/train/from_config.h"
 #include "tools/train/trainer.h"
 
 namespace fsdptrain::tools {
 namespace {
-
-void check_num_ranks(const Config& config, int num_ranks, std::string_view who) {
-  const std::int64_t num_micro_batches = config.train.global_batch / config.train.micro_batch;
-  check<ConfigError>(num_ranks <= num_micro_batches,
-                     "{}: {} ranks need as many micro-batches, but a step has {} "
-                     "(train.global_batch / train.micro_batch): run at most {} ranks, lower "
-                     "train.micro_batch or raise train.global_batch",
-                     who, num_ranks, num_micro_batches, num_micro_batches);
-}
 
 comm::World::Options world_options(const Config& config) {
   return {.device = device_of(config.run),
@@ -41,9 +32,29 @@ comm::World::Options world_options(const Config& config) {
           .checks = comm::checks_from_environment()};
 }
 
-// The ranks are threads of this process; the signal that ended the run, or 0.
-int train_threads(const Config& config, const TrainOptions& options, const StopSignals& signals,
-                  Account& account) {
+// Nothing, where the run was done before.
+using MaybeOutcome = std::optional<RunOutcome>;
+
+// On one rank.
+MaybeOutcome train_rank(const Config& config, const TrainOptions& options, Setting setting,
+                        comm::World& world) {
+  setting.start = begin_run(config, options.folder, world, setting.account);
+  if (!setting.start.is_done) {
+    return Trainer(setting, world).run();
+  }
+  if (setting.account != nullptr) {
+    const RunFolder& folder = *setting.account->folder;
+    print_now(
+        fmt::format("{}: the run is done, after {} steps: weights in {}; for another give "
+                    "another run.dir, or --overwrite\n",
+                    folder.path().string(), folder.earlier()->steps(), folder.weights().string()));
+  }
+  return std::nullopt;
+}
+
+// The ranks are threads of this process.
+MaybeOutcome train_threads(const Config& config, const TrainOptions& options,
+                           const StopSignals& signals, Account& account) {
   const std::optional<comm::BreakPoint> break_point =
       comm::read_break_point(comm::environment_variable, options.threads_as_ranks);
   comm::WhereSignal where;
@@ -55,26 +66,34 @@ int train_threads(const Config& config, const TrainOptions& options, const StopS
   if (break_point) {
     ranks.world.timeout = comm::Nanoseconds::max();
   }
-  // The same on all of them.
-  std::atomic<int> signal = 0;
+  MaybeOutcome outcome;
   comm::run_ranks(ranks, [&](comm::World& world) {
     const comm::WatchedRing watched(where, world.flight_ring().memory().descriptor());
     comm::DebugBreak debug_break(break_point, world.rank());
-    signal = Trainer({.config = config,
-                      .existing = options.existing,
-                      .signals = signals,
-                      .account = world.rank() == 0 ? &account : nullptr,
-                      .debug_break = debug_break},
-                     world)
-                 .run();
+    const MaybeOutcome mine = train_rank(config, options,
+                                         {.config = config,
+                                          .signals = signals,
+                                          .account = world.rank() == 0 ? &account : nullptr,
+                                          .debug_break = debug_break,
+                                          .compare_memory = options.compare_memory},
+                                         world);
+    // The same on all of them.
+    if (world.rank() == 0) {
+      outcome = mine;
+    }
   });
-  return signal;
+  return outcome;
 }
 
 // Notes how the run ended; the exit code.
-int end_run(Account& account, int signal) {
-  const int exit_code = static_cast<int>(ExitCode::Done) +
-                        (signal == 0 ? 0 : static_cast<int>(ExitCode::Signalled) + signal);
+int end_run(Account& account, const MaybeOutcome& outcome) {
+  if (!outcome) {
+    return static_cast<int>(ExitCode::Done);
+  }
+  const int signal = outcome->signal;
+  const int exit_code = signal == 0         ? static_cast<int>(ExitCode::Done)
+                        : outcome->is_saved ? static_cast<int>(ExitCode::Saved)
+                                            : static_cast<int>(ExitCode::Signalled) + signal;
   // On all ranks but 0 there is nothing to note.
   if (account.record) {
     account.record->end({.status = signal == 0 ? RunStatus::Done : RunStatus::Stopped,
@@ -91,21 +110,22 @@ int train_process(const Config& config, const TrainOptions& options,
                   Account& account) {
   comm::JobOptions job_options{.world = world_options(config),
                                .threads = static_cast<int>(config.run.threads),
+                               .join_timeout = std::chrono::seconds(config.comm.timeout),
                                .check_stop = [&signals] { signals.check_stop(); }};
   if (job_options.world.device != Device::cpu()) {
     job_options.world.device.index += membership.local_rank;
   }
   return comm::run_rank(job_options, [&](comm::Job& job) {
-    const int signal = Trainer({.config = config,
-                                .existing = options.existing,
-                                .signals = signals,
-                                .account = membership.rank == 0 ? &account : nullptr,
-                                .debug_break = job.debug_break(),
-                                .is_bound = comm::is_bound(membership)},
-                               job.world())
-                           .run();
+    const MaybeOutcome outcome = train_rank(config, options,
+                                            {.config = config,
+                                             .signals = signals,
+                                             .account = membership.rank == 0 ? &account : nullptr,
+                                             .debug_break = job.debug_break(),
+                                             .is_bound = comm::is_bound(membership),
+                                             .compare_memory = options.compare_memory},
+                                            job.world());
     // All is written: when one rank has ended, its launcher may kill the others.
-    return end_run(account, signal);
+    return end_run(account, outcome);
   });
 }
 
@@ -148,10 +168,11 @@ int train(const Config& config, const TrainOptions& options) {
       "--threads-as-ranks: this process is a rank itself ({}): leave the option out, "
       "or start it without a launcher",
       comm::to_string(membership));
-  check_num_ranks(config, has_threads ? options.threads_as_ranks : membership.size,
-                  has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
+  num_micro_batches_of_rank(
+      config.train, has_threads ? options.threads_as_ranks : membership.size,
+      has_threads ? "--threads-as-ranks" : comm::name_of(membership.launcher));
   // Before all else: building a large model to be refused then would take minutes.
-  RunFolder::check_free(config, options.existing);
+  RunFolder::check_free(config, options.folder);
   prepare_device(config.run);
   // Before all other threads, so that they hold the signals back too.
   const StopSignals signals;
@@ -160,7 +181,7 @@ int train(const Config& config, const TrainOptions& options) {
     return has_threads ? end_run(account, train_threads(config, options, signals, account))
                        : train_process(config, options, membership, signals, account);
   } catch (const PathError& error) {
-    if (!account.folder) {
+    if (!account.record) {
       throw;
     }
     // Files could be made in the folder when the run began: it is no mistake of the user's.

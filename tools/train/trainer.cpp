@@ -1,131 +1,17 @@
 #include "tools/train/trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
-#include <utility>
 
-#include "comm/error.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/base/processors.h"
-#include "runtime/base/rank_context.h"
-#include "runtime/data/fingerprint.h"
-#include "tools/generate/keep_gathered.h"
-#include "tools/machine/fma_roof.h"
-#include "tools/plan/comparison.h"
-#include "tools/plan/memory_plan.h"
-#include "tools/train/evaluation.h"
-#include "tools/train/flops.h"
-#include "tools/train/from_config.h"
 #include "tools/train/non_finite.h"
-#include "tools/train/samples.h"
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
-namespace {
 
-constexpr double kSecondsToMeasureRate = 0.2;
-
-// For run.json: the files that the run reads, which a renamed one does not replace.
-std::vector<DataFile> describe(const Datasets& datasets) {
-  std::vector<DataFile> files;
-  for (const data::TokenSource* source : datasets.sources()) {
-    for (const auto& file : source->files()) {
-      const File bytes = file->open();
-      files.push_back({.path = file->path().string(),
-                       .nbytes = bytes.size(),
-                       .num_tokens = file->num_tokens(),
-                       .fingerprint = data::to_string(data::sampled_fingerprint(bytes))});
-    }
-  }
-  return files;
-}
-
-// Operations per second of as many threads as all ranks together keep busy; the ranks themselves
-// would measure more than there is where they are more than the processors. One that is bound to
-// its part of those measures that.
-double measure_rate(int num_ranks, bool is_bound) {
-  const int threads = (is_bound ? 1 : num_ranks) * current_context().pool().threads();
-  RankContext context({.threads = std::min(threads, num_processors())});
-  const ContextGuard guard(context);
-  return measure_fma_rate(kSecondsToMeasureRate) * (is_bound ? num_ranks : 1);
-}
-
-}  // namespace
-
-Trainer::Trainer(const Setting& setting, comm::World& world)
-    : config_(setting.config),
-      signals_(setting.signals),
-      debug_break_(setting.debug_break),
-      world_(world),
-      account_(setting.account),
-      datasets_(open_datasets(config_)),
-      data_files_(describe(datasets_)),
-      loader_(make_loader(config_, datasets_)),
-      model_(build_model(config_)),
-      mesh_(config_.mesh, world.group(),
-            [&world](std::vector<int> ranks, std::string name) {
-              return world.new_group(std::move(ranks), std::move(name));
-            }),
-      sharded_(shard_model(config_, *model_, mesh_.shard(), mesh_.replicas())),
-      optimizer_(build_optimizer(config_.optimizer, sharded_->chunks())),
-      schedule_(build_schedule(config_)),
-      step_(*model_, *sharded_, *optimizer_, step_options(config_)),
-      data_parallel_(step_, *sharded_, world),
-      non_finite_(config_.train),
-      flops_per_token_(flops_per_token(config_)),
-      measured_rate_(account_ == nullptr || world.device() != Device::cpu()
-                         ? std::nullopt
-                         : std::optional(measure_rate(world.size(), setting.is_bound))),
-      waits_(world) {
-  check_input();
-  // No rank refuses the input.
-  world_.control().issue(comm::barrier()).wait();
-  if (account_ != nullptr) {
-    open_account(setting.existing);
-  }
-  current_context().random.seed = static_cast<std::uint64_t>(config_.run.seed);
-}
-
-void Trainer::check_input() {
-  check_prompts(config_.eval, datasets_.vocabulary().tokenizer);
-  if (!config_.model.init_from.empty()) {
-    load_weights(config_.model.init_from, *sharded_);
-  }
-  // The tokens that the run begins with: files that are damaged throughout show it here.
-  if (config_.train.steps > 0) {
-    loader_.micro_batch(0, 0);
-  }
-  for (const auto& dataset : datasets_.validation) {
-    data::sequential_batch(*dataset, 0, 1);
-  }
-  if (config_.train.ema_decay > 0) {
-    average_.emplace(sharded_->chunks(), config_.train.ema_decay);
-  }
-}
-
-void Trainer::open_account(RunFolder::Existing existing) {
-  account_->folder.emplace(RunFolder::create(config_, existing));
-  account_->record.emplace(account_->folder->record(),
-                           RunFacts{.num_ranks = world_.size(),
-                                    .data = data_files_,
-                                    .num_parameters = sharded_->num_parameters(),
-                                    .flops_per_token = flops_per_token_,
-                                    .measured_rate = measured_rate_});
-  reporter_.open(*account_->folder, {.attempt = account_->record->attempt(),
-                                     .steps = config_.train.steps,
-                                     .samples = !config_.eval.prompts.empty()});
-  account_->folder->write_config(config_);
-}
-
-void Trainer::begin_interval() {
-  interval_ = {};
-  waits_.restart();
-}
-
-int Trainer::run() {
+RunOutcome Trainer::run() {
   try {
     return train_all();
   } catch (const std::exception&) {
@@ -138,18 +24,18 @@ int Trainer::run() {
 }
 
 void Trainer::rescue_weights() {
-  if (steps_done_ == 0 || weights_tried_ || !non_finite_parameter(*sharded_).empty()) {
+  if (steps_done_ == 0 || weights_tried_ || !non_finite_parameter(rank_.sharded()).empty()) {
     return;
   }
   try {
     write_weights();
     if (account_ != nullptr) {
-      reporter_.warning(fmt::format("the run fails after step {}: its weights are in {}",
-                                    steps_done_, account_->folder->weights().string()));
+      report_.reporter().warning(fmt::format("the run fails after step {}: its weights are in {}",
+                                             steps_done_, account_->folder->weights().string()));
     }
   } catch (const IoError& unwritten) {
     // The failure itself says more than that they could not be written.
-    reporter_.warning(unwritten.what());
+    report_.reporter().warning(unwritten.what());
   }
 }
 
@@ -159,52 +45,53 @@ int Trainer::agreed_signal() {
   return static_cast<int>(signal.item());
 }
 
-std::int64_t Trainer::sum(std::int64_t value) {
-  const Tensor sum = Tensor::zeros({1}, DType::Int64);
-  sum.mutable_values<std::int64_t>()[0] = value;
-  world_.control().issue(comm::all_reduce(sum)).wait();
-  return sum.values<std::int64_t>()[0];
+bool Trainer::is_validation_due() const {
+  const bool is_last = steps_done_ == config_.train.steps && steps_done_ > 0;
+  const bool is_turn = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
+  return (is_last || is_turn) && progress_.validated_step != steps_done_;
 }
 
-int Trainer::train_all() {
-  reporter_.line(fmt::format(
-      "{}: {:.2f} M parameters, {} training and {} validation tokens, {}, isa {}, "
-      "{} ranks x {} threads",
-      config_.model.name, static_cast<double>(sharded_->num_parameters()) * 1e-6,
-      datasets_.num_training_tokens(), datasets_.num_validation_tokens(), world_.device(),
-      name_of(current_context().isa()), world_.size(), current_context().pool().threads()));
-  if (measured_rate_) {
-    reporter_.line(fmt::format(
-        "rate measured at start: {:.1f} GFLOP/s of float32 multiply-add; a token counts "
-        "{:.4g} MFLOP: {}",
-        *measured_rate_ * 1e-9, flops_per_token_ * 1e-6, kFlopsConvention));
+template <class Action>
+auto Trainer::or_rescue(const Action& action) {
+  try {
+    return action();
+  } catch (const IoError&) {
+    rescue_weights();
+    meet();
+    throw;
   }
-  stopwatch_ = {};
-  begin_interval();
+}
+
+RunOutcome Trainer::train_all() {
+  report_.begin(datasets_, rank_.sharded().num_parameters(), steps_done_);
   if (account_ != nullptr) {
-    account_->stopwatch = stopwatch_;
+    account_->stopwatch = {};
   }
   int signal = agreed_signal();
+  // An attempt that was stopped behind its last step may not have come to that.
+  if (signal == 0 && steps_done_ > 0 && is_validation_due()) {
+    signal = validate();
+  }
   while (steps_done_ < config_.train.steps && signal == 0) {
-    const std::int64_t step = steps_done_;
-    debug_break_.at(step + 1, [this] { return signals_.pending() != 0; });
-    train_one(step);
+    debug_break_.at(steps_done_ + 1, [this] { return signals_.pending() != 0; });
+    train_one(steps_done_);
     ++steps_done_;
     if (account_ != nullptr) {
       account_->steps_done = steps_done_;
     }
-    reporter_.progress(steps_done_);
-    signal = agreed_signal();
-    const bool last = steps_done_ == config_.train.steps;
-    const bool due = config_.eval.every > 0 && steps_done_ % config_.eval.every == 0;
-    if (signal == 0 && (last || due)) {
-      validate(step);
-      signal = agreed_signal();
+    report_.reporter().progress(steps_done_);
+    const RunCheckpoints::Boundary boundary =
+        or_rescue([this] { return checkpoints_->meet(signals_.pending(), steps_done_); });
+    signal = boundary.signal;
+    if (signal == 0 && is_validation_due()) {
+      signal = validate();
+    }
+    if (signal == 0 && boundary.is_due && steps_done_ < config_.train.steps) {
+      or_rescue([this] { checkpoints_->save(steps_done_); });
     }
   }
   // One that arrives from here on comes too late: the run is done.
-  finish(signal);
-  return signal;
+  return finish(signal);
 }
 
 std::vector<data::Batch> Trainer::read_step(std::uint64_t step) {
@@ -215,16 +102,18 @@ std::vector<data::Batch> Trainer::read_step(std::uint64_t step) {
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  if (sum(failure ? 1 : 0) > 0) {
+  const Tensor failed = Tensor::full({1}, failure ? 1 : 0, DType::Int64);
+  world_.control().issue(comm::all_reduce(failed)).wait();
+  if (failed.item() > 0) {
     // All ranks are here, and can put the weights together. A rank that fails ends the others
     // wherever they are: not before all is written.
     rescue_weights();
-    world_.control().issue(comm::barrier()).wait();
+    meet();
     if (failure) {
       std::rethrow_exception(failure);
     }
     // Until the failure comes.
-    world_.control().issue(comm::barrier()).wait();
+    meet();
   }
   return micro_batches;
 }
@@ -234,10 +123,13 @@ void Trainer::train_one(std::int64_t step) {
   const std::vector<data::Batch> micro_batches = read_step(number);
   const TrainStep::Share share = data_parallel_.share_of(micro_batches);
   const double lr = schedule_.at(step);
+  progress_.samples += config_.train.global_batch;
+  progress_.tokens += config_.train.global_batch * config_.train.seq_len;
+  progress_.lr = lr;
   const TrainStep::Result result = data_parallel_.forward_backward(share, number);
-  ++interval_.steps;
+  report_.count_step();
   if (!result.loss.defined()) {
-    reporter_.warning(
+    report_.reporter().warning(
         fmt::format("step {} of {} has no target: each of its tokens ends a document: no update",
                     step + 1, config_.train.steps));
     return;
@@ -246,147 +138,76 @@ void Trainer::train_one(std::int64_t step) {
   const double loss = result.loss.item();
   const double grad_norm = result.grad_norm.item();
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-    non_finite_.react({step_, *sharded_, share, world_, number, loss, grad_norm}, reporter_,
-                      [this] { write_weights(); });
+    non_finite_.react({rank_.step(), rank_.sharded(), share, world_, number, loss, grad_norm},
+                      report_.reporter(), [this] { write_weights(); });
+    progress_.skipped_in_a_row = non_finite_.skipped_in_a_row();
     return;
   }
   non_finite_.passed();
-  step_.update(lr);
-  if (average_) {
-    average_->update(sharded_->chunks());
-  }
+  progress_.skipped_in_a_row = 0;
+  rank_.step().update(lr);
+  rank_.update_average();
   if ((step + 1) % config_.log.every == 0 || step == 0 || step + 1 == config_.train.steps) {
-    report(step, loss, grad_norm, lr);
+    report_.step(step + 1, loss, grad_norm, lr);
   }
 }
 
-void Trainer::report(std::int64_t step, double loss, double grad_norm, double lr) {
-  const double tokens =
-      static_cast<double>(interval_.steps * config_.train.global_batch * config_.train.seq_len);
-  const double rate = tokens / interval_.stopwatch.seconds();
-  const double elapsed = stopwatch_.seconds();
-  const MemoryCounters& memory = current_context().allocator(world_.device()).counters();
-  const std::int64_t memory_live = sum(memory.live_total);
-  const std::int64_t memory_peak = sum(memory.peak_total);
-  reporter_.step({.step = step + 1,
-                  .loss = loss,
-                  .lr = lr,
-                  .grad_norm = grad_norm,
-                  .tokens_per_second = rate,
-                  .utilization = measured_rate_
-                                     ? std::optional(rate * flops_per_token_ / *measured_rate_)
-                                     : std::nullopt,
-                  .memory_live = memory_live,
-                  .memory_peak = memory_peak,
-                  .seconds = elapsed,
-                  .seconds_left = elapsed / static_cast<double>(step + 1) *
-                                  static_cast<double>(config_.train.steps - step - 1),
-                  .waits = waits_.summary()});
-  begin_interval();
-}
-
-void Trainer::validate(std::int64_t step) {
-  validation_loss(step);
-  write_samples(step);
-  begin_interval();
-}
-
-void Trainer::validation_loss(std::int64_t step) {
-  if (datasets_.validation.empty()) {
-    return;
-  }
-  const LossTotals totals = evaluate(
-      *model_, datasets_.validation,
-      {.batch = config_.train.micro_batch, .max_batches = config_.eval.batches}, world_.control());
-  if (totals.num_targets == 0) {
-    reporter_.warning(fmt::format(
-        "validation behind step {} of {} has no target: each of its tokens ends a document",
-        step + 1, config_.train.steps));
-    return;
-  }
-  if (!std::isfinite(totals.mean())) {
+int Trainer::validate() {
+  const std::optional<double> loss = validation_.loss(steps_done_);
+  if (loss && !std::isfinite(*loss)) {
     // The same on all ranks; none of them fails before all is written.
     rescue_weights();
-    world_.control().issue(comm::barrier()).wait();
-    fail("train: the validation loss behind step {} is {}: lower optimizer.lr", step + 1,
-         totals.mean());
+    meet();
+    fail("train: the validation loss behind step {} is {}: lower optimizer.lr", steps_done_, *loss);
   }
-  reporter_.validation(step + 1, totals.mean());
-}
-
-void Trainer::write_samples(std::int64_t step) {
-  const auto seed = static_cast<std::uint64_t>(config_.run.seed);
-  const auto stops = [this] { return agreed_signal() != 0; };
-  if (config_.eval.prompts.empty()) {
-    return;
-  }
-  const auto gathered = keep_gathered(*sharded_, world_);
-  for (const std::string& prompt : config_.eval.prompts) {
-    const std::string text = sample_text(*model_, prompt, config_.eval, seed, stops);
-    if (stops()) {
-      return;
+  validation_.samples(steps_done_, [this] { return agreed_signal() != 0; });
+  report_.begin_interval();
+  const int signal = agreed_signal();
+  if (signal == 0) {
+    progress_.validated_step = steps_done_;
+    if (loss && (!progress_.best_loss || *loss < *progress_.best_loss)) {
+      progress_.best_loss = loss;
+      progress_.best_step = steps_done_;
     }
-    reporter_.sample({.step = step + 1, .prompt = prompt, .text = text, .seed = seed});
   }
+  return signal;
 }
 
 void Trainer::write_weights() {
   weights_tried_ = true;
-  const WeightsInfo info{.config = config_, .vocabulary = datasets_.vocabulary()};
-  using Path = std::optional<std::filesystem::path>;
-  const RunFolder* const folder = account_ == nullptr ? nullptr : &*account_->folder;
-  // All ranks come to the end of both, whatever becomes of the files.
+  save_run_weights(account_ == nullptr ? nullptr : &*account_->folder, rank_,
+                   datasets_.vocabulary());
+}
+
+RunOutcome Trainer::finish(int signal) {
+  RunOutcome outcome{.signal = signal};
   std::exception_ptr failure;
-  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
-    try {
-      save_weights(path, *sharded_, info, average);
-    } catch (const std::exception&) {
-      failure = failure ? failure : std::current_exception();
-    }
-  };
-  save(folder == nullptr ? Path() : folder->weights(), nullptr);
-  if (average_) {
-    save(folder == nullptr ? Path() : folder->average_weights(), &*average_);
+  try {
+    outcome.is_saved = checkpoints_->save_last(steps_done_);
+  } catch (const IoError&) {
+    // The same on all ranks.
+    failure = std::current_exception();
   }
+  write_weights();
   if (failure) {
+    meet();
     std::rethrow_exception(failure);
   }
-}
-
-void Trainer::report_plan(const MemoryCounters& measured) {
-  // Steps are alike from the second on; of GPUs less is planned.
-  if (world_.device() != Device::cpu() || steps_done_ < 2) {
-    return;
-  }
-  try {
-    const int threads = current_context().pool().threads();
-    reporter_.line(planned_and_measured(plan_memory(config_, world_.size(), world_.rank(), threads),
-                                        measured));
-  } catch (const Error& error) {
-    // The run is done.
-    reporter_.warning(error.what());
-  }
-}
-
-void Trainer::finish(int signal) {
-  write_weights();
-  const MemoryCounters memory = current_context().allocator(world_.device()).counters();
-  const std::int64_t memory_peak = sum(memory.peak_total);
+  const std::string weights =
+      account_ == nullptr ? std::string() : account_->folder->weights().string();
+  report_.end(steps_done_, weights);
   if (account_ == nullptr) {
-    return;
+    return outcome;
   }
-  const std::string weights = account_->folder->weights().string();
-  reporter_.line(fmt::format("done in {}: weights in {}, peak memory {:.1f} MiB",
-                             as_duration(stopwatch_.seconds()), weights,
-                             static_cast<double>(memory_peak) / (1024.0 * 1024.0)));
-  report_plan(memory);
   if (signal != 0) {
-    reporter_.warning(
-        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written",
-                    signal, steps_done_, config_.train.steps));
+    report_.reporter().warning(
+        fmt::format("stopped by signal {} after step {} of {}: weights and metrics are written{}",
+                    signal, steps_done_, config_.train.steps,
+                    outcome.is_saved ? ", and a checkpoint: the same command goes on" : ""));
   } else {
-    reporter_.check_complete(weights);
+    report_.reporter().check_complete(weights);
   }
+  return outcome;
 }
 
 }  // namespace fsdptrain::tools

@@ -5,53 +5,52 @@
 #include <optional>
 #include <vector>
 
+#include "checkpoint/io/file_system.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/state/training_state.h"
 #include "comm/init/debug_break.h"
 #include "comm/world.h"
-#include "models/common/decoder.h"
 #include "runtime/data/loader.h"
 #include "runtime/optim/lr_schedule.h"
-#include "runtime/optim/optimizer.h"
-#include "runtime/optim/weight_average.h"
-#include "shard/sharded_model.h"
 #include "tools/config.h"
 #include "tools/stop_signals.h"
-#include "tools/stopwatch.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/datasets.h"
 #include "tools/train/non_finite_policy.h"
 #include "tools/train/rank_mesh.h"
-#include "tools/train/rank_waits.h"
-#include "tools/train/reporter.h"
-#include "tools/train/run_folder.h"
-#include "tools/train/run_record.h"
-#include "tools/train/train_step.h"
+#include "tools/train/run_checkpoints.h"
+#include "tools/train/run_progress.h"
+#include "tools/train/run_report.h"
+#include "tools/train/run_start.h"
+#include "tools/train/training_rank.h"
+#include "tools/train/validation.h"
 
 namespace fsdptrain::tools {
 
-// What rank 0 keeps of a run beside its trainer. It outlives the ranks: how the run ended is known
-// when all of them have.
-struct Account {
-  std::optional<RunFolder> folder;
-  std::optional<RunRecord> record;
-  // Since the first step.
-  Stopwatch stopwatch;
-  std::int64_t steps_done = 0;
+// How a run ended.
+struct RunOutcome {
+  // That ended it, or 0.
+  int signal = 0;
+  // Whether a checkpoint of its last step is there.
+  bool is_saved = false;
 };
 
 // What a rank trains with; it outlives the trainer.
 struct Setting {
   const Config& config;
-  RunFolder::Existing existing = RunFolder::Existing::Refuse;
+  RunStart start = {};
   const StopSignals& signals;
   // Null on all ranks but 0.
   Account* account = nullptr;
   comm::DebugBreak& debug_break;
   // Whether each rank has processors that it shares with no other.
   bool is_bound = false;
+  CompareMemory compare_memory = {};
 };
 
-// The objects of one run on one rank, in the order in which they need each other: nothing that can
-// refuse the input comes behind the folder, which may replace an earlier run.
+// The course of one run on one rank: its objects, in the order in which they need each other
+// (nothing that can refuse the input comes behind the folder, which may move an earlier run away),
+// and the loop over steps.
 //
 // All ranks do the same, with a share of each step; rank 0 alone writes and reports. What decides
 // about the course of the run is agreed by all.
@@ -60,42 +59,38 @@ class Trainer {
   // Collective.
   Trainer(const Setting& setting, comm::World& world);
 
-  // Trains until the last step or a signal, and writes the weights, after a failure too where all
-  // ranks know of it; the signal that ended the run, or 0. Collective.
-  int run();
+  // Trains until the last step or a signal, saves a checkpoint and writes the weights; these after
+  // a failure too, where all ranks know of it. Collective.
+  RunOutcome run();
 
  private:
-  struct Interval {
-    Stopwatch stopwatch;
-    std::int64_t steps = 0;
-  };
-
-  void begin_interval();
-
-  // The rest of what can be refused, the initial weights and the average.
+  // The rest of what can be refused.
   void check_input();
+  // Values from the last checkpoint, or those that a run begins with.
+  void load(const RunStart& start);
+  void load_initial();
+  checkpoint::TrainingState state();
   // The run's folder and record.
-  void open_account(RunFolder::Existing existing);
-  int train_all();
+  void open_account();
+  RunOutcome train_all();
   // The signal that any rank has seen, or 0. Collective.
   int agreed_signal();
-  // Of all ranks. Collective.
-  std::int64_t sum(std::int64_t value);
   // This rank's micro-batches. Where any rank cannot read its own, weights are rescued first.
   // Collective.
   std::vector<data::Batch> read_step(std::uint64_t step);
   void train_one(std::int64_t step);
-  void report(std::int64_t step, double loss, double grad_norm, double lr);
-  // Loss and samples.
-  void validate(std::int64_t step);
-  void validation_loss(std::int64_t step);
-  void write_samples(std::int64_t step);
+  bool is_validation_due() const;
+  // Loss and samples behind the steps done; the signal that has come by then.
+  int validate();
   void write_weights();
-  // What was planned beside what was measured, by rank 0.
-  void report_plan(const MemoryCounters& measured);
-  void finish(int signal);
+  RunOutcome finish(int signal);
+  // Does what may end with the same IoError on all ranks; then what was learned is not lost.
+  template <class Action>
+  auto or_rescue(const Action& action);
   // What was learned before a failure that did not come from the weights. Collective.
   void rescue_weights();
+  // All ranks are at the same place, before one of them fails.
+  void meet() { world_.control().issue(comm::barrier()).wait(); }
 
   Config config_;
   const StopSignals& signals_;
@@ -103,26 +98,24 @@ class Trainer {
   comm::World& world_;
   // Null on all ranks but 0.
   Account* account_;
+  std::unique_ptr<checkpoint::FileSystem> files_;
   Datasets datasets_;
   std::vector<DataFile> data_files_;
   data::Loader loader_;
-  std::unique_ptr<models::Decoder> model_;
   RankMesh mesh_;
-  std::unique_ptr<shard::ShardedModel> sharded_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  // Begins when the initial weights are there.
-  std::optional<optim::WeightAverage> average_;
+  TrainingRank rank_;
   optim::LrSchedule schedule_;
-  TrainStep step_;
   DataParallelStep data_parallel_;
   NonFinitePolicy non_finite_;
-  double flops_per_token_;
-  // By rank 0, of the CPU; none where another device trains.
-  std::optional<double> measured_rate_;
-  Reporter reporter_;
-  Stopwatch stopwatch_;
-  Interval interval_;
-  RankWaits waits_;
+  RunReport report_;
+  Validation validation_;
+  RunProgress progress_;
+  SavedProgress saved_progress_;
+  SavedConfig saved_config_;
+  SavedVocabulary saved_vocabulary_;
+  // What the run goes on from.
+  std::optional<checkpoint::Loaded> loaded_;
+  std::optional<RunCheckpoints> checkpoints_;
   std::int64_t steps_done_ = 0;
   // Whether write_weights() has begun.
   bool weights_tried_ = false;

@@ -107,17 +107,19 @@ std::unique_ptr<checkpoint::SafetensorsWriter> make_writer(
   for (const shard::ParameterPart& part : parts) {
     specs.push_back({part.name, part.dtype(), part.shape});
   }
-  const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
-  const std::map<std::string, std::string> metadata{
-      {"config", to_toml(info.config)},
-      {"end_of_document", end ? fmt::to_string(*end) : kNone},
-      {"format", "fsdptrain"},
-      {"tokenizer", info.vocabulary.tokenizer},
-      {"vocab_size", fmt::to_string(info.vocabulary.size)}};
-  return std::make_unique<checkpoint::SafetensorsWriter>(path, metadata, specs);
+  return std::make_unique<checkpoint::SafetensorsWriter>(path, weights_metadata(info), specs);
 }
 
 }  // namespace
+
+std::map<std::string, std::string> weights_metadata(const WeightsInfo& info) {
+  const std::optional<std::uint32_t>& end = info.vocabulary.end_of_document;
+  return {{"config", to_toml(info.config)},
+          {"end_of_document", end ? fmt::to_string(*end) : kNone},
+          {"format", "fsdptrain"},
+          {"tokenizer", info.vocabulary.tokenizer},
+          {"vocab_size", fmt::to_string(info.vocabulary.size)}};
+}
 
 void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
                   const WeightsInfo& info, const optim::WeightAverage* average) {
@@ -146,6 +148,35 @@ void save_weights(const std::optional<std::filesystem::path>& path, shard::Shard
   }
   if (writer) {
     writer->commit();
+  }
+}
+
+void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+                      const data::Vocabulary& vocabulary) {
+  const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
+  using Path = std::optional<std::filesystem::path>;
+  std::exception_ptr failure;
+  try {
+    if (folder != nullptr) {
+      folder->check_held();
+    }
+  } catch (const IoError&) {
+    failure = std::current_exception();
+    folder = nullptr;
+  }
+  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
+    try {
+      save_weights(path, rank.sharded(), info, average);
+    } catch (const std::exception&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  };
+  save(folder == nullptr ? Path() : folder->weights(), nullptr);
+  if (rank.average() != nullptr) {
+    save(folder == nullptr ? Path() : folder->average_weights(), rank.average());
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
 }
 
@@ -180,6 +211,10 @@ void load_weights(const std::filesystem::path& path, shard::ShardedModel& model)
     }
   }
   model.bump_epoch();
+  check_finite(path, model);
+}
+
+void check_finite(const std::filesystem::path& path, shard::ShardedModel& model) {
   const std::string bad = non_finite_parameter(model);
   check<DataError>(bad.empty(),
                    "{}: {} holds a value that is not finite: the file is damaged, or the training "

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "runtime/data/token_header.h"
 #include "runtime/optim/weight_average.h"
 #include "shard/sharded_model.h"
 #include "tools/config.h"
+#include "tools/train/run_folder.h"
+#include "tools/train/training_rank.h"
 
 // weights.safetensors and weights_ema.safetensors of a run (docs/formats.md): all parameters by
 // name, in the dtype that they are kept in, and as metadata what it takes to use them.
@@ -19,6 +23,9 @@ struct WeightsInfo {
   data::Vocabulary vocabulary;
 };
 
+// For the header of a file of weights.
+std::map<std::string, std::string> weights_metadata(const WeightsInfo& info);
+
 // The parameters, or, where there is one, their average. Collective over the ranks of the model, of
 // which rank 0 writes, with one parameter at a time in its memory; no other has a path, nor has it
 // where another group of ranks writes the same. The file appears under its name only when it is
@@ -26,8 +33,18 @@ struct WeightsInfo {
 void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
                   const WeightsInfo& info, const optim::WeightAverage* average = nullptr);
 
+// The weights files of a run, which this rank writes where it has the folder: the parameters, and
+// their average if there is one. All ranks come to the end of both; then the first failure is
+// thrown.
+void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+                      const data::Vocabulary& vocabulary);
+
 // DataError naming what the metadata lack.
 WeightsInfo read_weights_info(const std::filesystem::path& path);
+
+// DataError naming a parameter that holds a value that is not finite, as `path` has it. Collective
+// over the ranks of the model.
+void check_finite(const std::filesystem::path& path, shard::ShardedModel& model);
 
 // Of any safetensors file, metadata or not: every parameter must be there with its shape, as
 // float32, bfloat16 or float16, and nothing else. Values are converted to the parameter's dtype.

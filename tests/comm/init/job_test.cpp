@@ -193,6 +193,27 @@ TEST_SUITE("comm/job") {
     CHECK(has(end.output, "no rank 0 has come there after 1 s: is it running, on this host"));
   }
 
+  TEST_CASE("a rank that waits says for whom, and how many are there") {
+    const testing::TemporaryFolder folder;
+    Values values{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"XDG_RUNTIME_DIR", folder.path().native()}};
+    ChildProcess first = job_process(values, {"sum", "1", "0"});
+    auto end = first.wait();
+    CHECK_MESSAGE(has(end.errors,
+                      "fsdptrain: rank 2 of 4, by torchrun (RANK, WORLD_SIZE): waiting "
+                      "for rank 0, which has not come to " +
+                          folder.path().native()),
+                  end.errors);
+    values.at("RANK") = "0";
+    ChildProcess alone = job_process(values, {"sum", "1", "0"});
+    end = alone.wait();
+    CHECK_MESSAGE(has(end.errors,
+                      "fsdptrain: rank 0 of 4, by torchrun (RANK, WORLD_SIZE): waiting "
+                      "for ranks 1-3, 1 of 4 is here\n"),
+                  end.errors);
+    ChildProcess patient = job_process(values, {"sum", "1"});
+    CHECK_FALSE(has(patient.wait().errors, "waiting for"));
+  }
+
   TEST_CASE("several hosts are refused by name") {
     const auto refused = [](const Values& values) {
       ChildProcess rank = job_process(values, {"sum"});

@@ -1,5 +1,5 @@
-// A process that becomes a rank by its environment: job_worker SCENARIO [JOIN_SECONDS]. It prints
-// what it learned; 0 if all went well, 3 with the error's text if not.
+// A process that becomes a rank by its environment: job_worker SCENARIO [JOIN_SECONDS
+// [NOTICE_SECONDS]]. It prints what it learned; 0 if all went well, 3 with the error's text if not.
 
 #include <cinttypes>
 #include <csignal>
@@ -50,11 +50,12 @@ void close_last(Job& job) {
   std::printf("left %" PRId64 "\n", now());
 }
 
-void run(const std::string& scenario, int join_seconds) {
+void run(const std::string& scenario, int join_seconds, int notice_seconds) {
   const int timeout = scenario == "layers" ? 4 : 600;
   Job job = init_from_environment({.world = {.timeout = std::chrono::seconds(timeout)},
                                    .threads = 1,
-                                   .join_timeout = std::chrono::seconds(join_seconds)});
+                                   .join_timeout = std::chrono::seconds(join_seconds),
+                                   .notice_after = std::chrono::seconds(notice_seconds)});
   World& world = job.world();
   const Tensor sum = Tensor::full({1}, world.rank() + 1, DType::Int64);
   world.group().issue(all_reduce(sum)).wait();
@@ -96,7 +97,8 @@ void run(const std::string& scenario, int join_seconds) {
 
 int main(int argc, char** argv) {
   try {
-    fsdptrain::comm::run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 60);
+    fsdptrain::comm::run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 60,
+                         argc > 3 ? std::atoi(argv[3]) : 1000);
   } catch (const std::exception& error) {
     std::puts(error.what());
     return 3;

@@ -61,6 +61,24 @@ TEST_CASE("a micro-batch holds the samples of its position") {
   }
 }
 
+TEST_CASE("a loader that goes on where steps had another size has the samples behind those") {
+  const TemporaryFolder folder;
+  const auto dataset = counting_dataset(folder);
+  const Loader whole = loader_of(dataset, {.seed = 5, .global_batch = 6, .micro_batch = 2});
+  // Three steps of 6 samples, then steps of 2 and of 10: their first would be sample 6 and 30.
+  for (const std::uint64_t size : {2U, 10U}) {
+    CAPTURE(size);
+    const Loader loader = loader_of(dataset, {.seed = 5,
+                                              .global_batch = static_cast<std::int64_t>(size),
+                                              .micro_batch = 2,
+                                              .first_sample = 18 - 3 * size});
+    const Batch batch = loader.micro_batch(3, 0);
+    CHECK(batch.first_sample == 18);
+    CHECK(samples_of(batch) == samples_of(whole.micro_batch(3, 0)));
+    CHECK(loader.micro_batch(4, 0).first_sample == 18 + size);
+  }
+}
+
 TEST_CASE("the samples of a step do not depend on the size of its micro-batches") {
   const TemporaryFolder folder;
   const auto dataset = counting_dataset(folder);

@@ -260,8 +260,25 @@ TEST_SUITE("tools/launch/supervisor") {
       Job other;
       other.ends({end});
       CHECK(is_nothing(other.supervisor.signalled(SIGHUP)));
+      other.after(1s);
       CHECK(other.finish_with(0) == 1);
     }
+  }
+
+  TEST_CASE("where all ranks end so, the signal to the launcher is waited for, but for a second") {
+    for (const bool comes : {true, false}) {
+      Job job;
+      job.ends({signal(2, SIGHUP), signal(0, SIGHUP), signal(1, SIGHUP)});
+      CHECK(job.supervisor.deadline() == job.clock.now() + 1s);
+      CHECK(is_nothing(job.after(999ms)));
+      CHECK_FALSE(job.supervisor.is_finished());
+      CHECK(is_nothing(comes ? job.supervisor.signalled(SIGHUP) : job.after(1ms)));
+      CHECK(job.supervisor.is_finished());
+      CHECK(job.supervisor.exit_code() == (comes ? 129 : 1));
+    }
+    Job killed;
+    killed.ends({signal(0, SIGKILL), code(1, 0), code(2, 0)});
+    CHECK(killed.supervisor.is_finished());
   }
 
   TEST_CASE("a rank that is done before it joined, while others join, has left early") {

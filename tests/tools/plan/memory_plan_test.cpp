@@ -91,6 +91,8 @@ Case case_of(std::uint64_t seed, const std::string& tokens) {
   config.shard.prefetch = choose.between(0, 2);
   config.shard.reduce_dtype = choose.one_of({"float32", "bfloat16"});
   config.shard.accumulate = choose.one_of({"sharded", "sharded", "exact", "unsharded"});
+  config.checkpoint.every = choose.between(0, 1);
+  config.checkpoint.async = choose.between(0, 3) > 0;
   if (choose.between(0, 2) == 0) {
     config.eval.prompts = {"Line", "A"};
     config.eval.sample_tokens = choose.between(1, 40);
@@ -108,15 +110,16 @@ Case case_of(std::uint64_t seed, const std::string& tokens) {
 std::vector<MemoryCounters> run_trainer(const Case& made, Backend backend) {
   std::vector<MemoryCounters> counters(static_cast<std::size_t>(made.world));
   const StopSignals signals;
+  const TemporaryFolder folder;
   comm::run_ranks(testing::thread_ranks(backend, made.world), [&](comm::World& world) {
     comm::DebugBreak debug_break({}, world.rank());
     Trainer trainer({.config = made.config,
-                     .existing = RunFolder::Existing::Refuse,
+                     .start = {.checkpoints = folder / "checkpoints"},
                      .signals = signals,
                      .account = nullptr,
                      .debug_break = debug_break},
                     world);
-    CHECK(trainer.run() == 0);
+    CHECK(trainer.run().signal == 0);
     counters[static_cast<std::size_t>(world.rank())] =
         current_context().allocator(Device::cpu()).counters();
   });
@@ -152,6 +155,7 @@ TEST_SUITE("tools/plan/memory_plan") {
     Config config;
     config.train.ema_decay = 0.9;
     config.train.global_batch = 64;
+    config.checkpoint.every = 10;
     const MemoryPlan plan = plan_memory(config, 2, 1);
     CHECK(plan.world == 2);
     CHECK(plan.rank == 1);
@@ -174,6 +178,10 @@ TEST_SUITE("tools/plan/memory_plan") {
     CHECK(item("gradients") == item("parameters"));
     CHECK(item("average of weights") == item("parameters"));
     CHECK(item("optimizer states") == 2 * item("parameters"));
+    // All of these but gradients are saved; each of them is rounded up by itself.
+    CHECK(item("copy for checkpoints") >= plan.staging);
+    CHECK(static_cast<double>(plan.staging) ==
+          doctest::Approx(4.0 * static_cast<double>(item("parameters"))).epsilon(0.05));
     std::int64_t slots = 0;
     for (const PlannedSlots& each : plan.slots) {
       slots += each.num_slots * each.slot_nbytes;

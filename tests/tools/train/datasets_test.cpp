@@ -1,5 +1,6 @@
 #include "tools/train/datasets.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
+#include "tools/train/run_start.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -76,6 +78,37 @@ TEST_CASE("with data.validation it is all of those files, and training all of da
   CHECK(datasets.validation[0]->source().name() == config.data.validation[0]);
   CHECK(datasets.validation[0]->range() == TokenRange{0, 101});
   CHECK(datasets.validation[1]->range() == TokenRange{0, 50});
+}
+
+TEST_CASE("a run goes on behind its last sample, whatever size its steps had and have") {
+  const TemporaryFolder folder;
+  Config config = config_of({tokens_at(folder / "a", 300)});
+  config.train.global_batch = 8;
+  config.train.micro_batch = 4;
+  const Datasets datasets = open_datasets(config);
+  CHECK(make_loader(config, datasets).micro_batch(3, 1).first_sample == 28);
+  for (const std::int64_t samples : {24, 6, 600}) {
+    const data::Loader loader = make_loader(config, datasets, {.step = 3, .samples = samples});
+    CHECK(loader.micro_batch(3, 0).first_sample == static_cast<std::uint64_t>(samples));
+    CHECK(loader.micro_batch(4, 1).first_sample == static_cast<std::uint64_t>(samples + 12));
+  }
+}
+
+TEST_CASE("a file of the run is known by its content") {
+  const TemporaryFolder folder;
+  const Config config = config_of({tokens_at(folder / "a", 300), tokens_at(folder / "b", 301)});
+  const std::vector<DataFile> files = open_datasets(config).files();
+  REQUIRE(files.size() == 2);
+  CHECK(files[0].path == folder / "a");
+  CHECK(files[1].num_tokens == 301);
+  RunStart start;
+  check_data(start, files);
+  start.fingerprints = {files[0].fingerprint, files[1].fingerprint};
+  check_data(start, files);
+  CHECK_THROWS_WITH_AS(check_data(start, {files[0]}), Contains("there are 1 files"), ConfigError);
+  std::ranges::reverse(start.fingerprints);
+  CHECK_THROWS_WITH_AS(check_data(start, files), Contains("is not the file that the run"),
+                       ConfigError);
 }
 
 TEST_CASE("each source is listed once, training before validation") {

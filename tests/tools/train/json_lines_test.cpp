@@ -37,6 +37,22 @@ TEST_CASE("a file that exists is left alone") {
   CHECK(read_file(folder / "m") == "precious");
 }
 
+TEST_CASE("lines go behind those that are there, without what is left of one that was cut short") {
+  const TemporaryFolder folder;
+  const std::string many = std::string(70000, 'x') + "\n";
+  for (const std::string& before : {std::string(), std::string("a\n"), "a\n" + many}) {
+    for (const std::string& rest : {std::string(), std::string("{\"st"), std::string(70000, 'y')}) {
+      testing::write_file(folder / "m", before + rest);
+      JsonLinesWriter lines(folder / "m", JsonLinesWriter::Mode::Append);
+      CHECK(read_file(folder / "m") == before);
+      lines.write("next");
+      CHECK(read_file(folder / "m") == before + "next\n");
+    }
+  }
+  JsonLinesWriter(folder / "new", JsonLinesWriter::Mode::Append).write("first");
+  CHECK(read_file(folder / "new") == "first\n");
+}
+
 TEST_CASE("a write cut short leaves whole lines and names the system's reason, not another") {
   const TemporaryFolder folder;
   JsonLinesWriter lines(folder / "m");

@@ -24,7 +24,9 @@ TEST_SUITE_BEGIN("tools/train/reporter");
 RunFolder folder_at(const std::filesystem::path& dir) {
   Config config;
   config.run.dir = dir;
-  return RunFolder::create(config, RunFolder::Existing::Refuse);
+  RunFolder folder = RunFolder::claim(config, {});
+  folder.open();
+  return folder;
 }
 
 TEST_CASE("durations have hours only where there are some") {
@@ -37,11 +39,16 @@ TEST_CASE("durations have hours only where there are some") {
 TEST_CASE("every line of metrics and samples names the attempt, and text that is no UTF-8 is") {
   const TemporaryFolder folder;
   const RunFolder run = folder_at(folder / "run");
-  Reporter reporter(run, {.attempt = 3, .steps = 9, .samples = true});
+  Reporter reporter(run, {.attempt = 3,
+                          .steps = 9,
+                          .samples = true,
+                          .resumed_step = 2,
+                          .checkpoint = "step-00000002"});
   reporter.event({{"step", 2}, {"what", "x"}});
   reporter.validation(4, 0.5);
   reporter.sample({.step = 4, .prompt = "a\n", .text = "b\xff", .seed = 7});
   CHECK(read_file(run.metrics()) ==
+        "{\"attempt\":3,\"step\":2,\"event\":\"resume\",\"checkpoint\":\"step-00000002\"}\n"
         "{\"attempt\":3,\"step\":2,\"what\":\"x\"}\n"
         "{\"attempt\":3,\"step\":4,\"validation_loss\":0.5}\n");
   CHECK(read_file(run.samples()) ==

@@ -43,7 +43,7 @@ TEST_CASE("a record says by what, where and on what the run is made") {
   RankContext context({.threads = 3});
   const ContextGuard guard(context);
   ::setenv("FSDPTRAIN_SOMETHING", "a=b", 1);
-  const RunRecord record(folder / "run.json", some_facts());
+  const RunRecord record(folder / "run.json", {}, some_facts());
   ::unsetenv("FSDPTRAIN_SOMETHING");
   CHECK(record.attempt() == 1);
   const Json json = read(folder / "run.json");
@@ -83,7 +83,7 @@ TEST_CASE("a rate that nobody measured is null in the record") {
   const ContextGuard guard(context);
   RunFacts facts = some_facts();
   facts.measured_rate = std::nullopt;
-  const RunRecord record(folder / "run.json", facts);
+  const RunRecord record(folder / "run.json", {}, facts);
   CHECK(read(folder / "run.json").at("machine").at("measured_flops_per_second").is_null());
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("the end of a run is noted beside what was there") {
   const TemporaryFolder folder;
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
-  RunRecord record(folder / "run.json", some_facts());
+  RunRecord record(folder / "run.json", {}, some_facts());
   const Json before = read(folder / "run.json");
   const struct {
     RunStatus status;
@@ -115,15 +115,57 @@ TEST_CASE("the end of a run is noted beside what was there") {
   }
 }
 
+TEST_CASE("the next attempt is counted, and says what those before it were") {
+  const TemporaryFolder folder;
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
+  Config config;
+  CHECK_FALSE(EarlierRun::read(folder / "run.json"));
+  { RunRecord(folder / "run.json", config, some_facts()); }
+  const auto first = EarlierRun::read(folder / "run.json");
+  CHECK(first->attempt() == 1);
+  CHECK_FALSE(first->is_done());
+  CHECK(first->steps() == 0);
+  CHECK(first->data()[0].fingerprint == "xxh3:1");
+  CHECK(first->config().optimizer.lr == config.optimizer.lr);
+
+  config.optimizer.lr = 0.25;
+  RunFacts facts = some_facts();
+  facts.resumed_step = 3;
+  facts.changes = {{"optimizer.lr", "0.001", "0.25"}};
+  RunRecord record(folder / "run.json", config, facts, first);
+  CHECK(record.attempt() == 2);
+  record.end({.status = RunStatus::Done, .exit_code = 0, .steps = 9, .seconds = 2});
+  const Json json = read(folder / "run.json");
+  CHECK(json.at("attempt") == 2);
+  CHECK(json.at("resumed_step") == 3);
+  CHECK(json.at("changes") ==
+        Json::array({{{"key", "optimizer.lr"}, {"before", "0.001"}, {"now", "0.25"}}}));
+  CHECK(json.at("earlier").size() == 1);
+  CHECK(json.at("earlier").at(0).at("status") == "running");
+  CHECK(json.at("earlier").at(0).at("ranks") == 5);
+  CHECK_FALSE(json.at("earlier").at(0).contains("machine"));
+
+  const auto second = EarlierRun::read(folder / "run.json");
+  CHECK(second->is_done());
+  CHECK(second->steps() == 9);
+  CHECK(second->config().optimizer.lr == 0.25);
+  CHECK(second->numerics() ==
+        std::set<std::string>{hash_of({}).numerics, hash_of(config).numerics});
+  const RunRecord third(folder / "run.json", config, some_facts(), second);
+  CHECK(third.attempt() == 3);
+  CHECK(read(folder / "run.json").at("earlier").at(1).at("steps") == 9);
+}
+
 TEST_CASE("a record is told from other files") {
   const TemporaryFolder folder;
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
-  const RunRecord record(folder / "run.json", {});
-  CHECK(RunRecord::is_record(folder / "run.json"));
-  CHECK_FALSE(RunRecord::is_record(folder / "none"));
-  CHECK_FALSE(RunRecord::is_record(folder.path()));
-  CHECK_THROWS_AS(RunRecord(folder / "no/folder/run.json", RunFacts{}), IoError);
+  const RunRecord record(folder / "run.json", {}, {});
+  CHECK(is_run_record(folder / "run.json"));
+  CHECK_FALSE(is_run_record(folder / "none"));
+  CHECK_FALSE(is_run_record(folder.path()));
+  CHECK_THROWS_AS(RunRecord(folder / "no/folder/run.json", {}, RunFacts{}), IoError);
 }
 
 TEST_SUITE_END();

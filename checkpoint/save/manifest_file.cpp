@@ -1,0 +1,23 @@
+#include "checkpoint/save/manifest_file.h"
+
+#include <span>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace fsdptrain::checkpoint {
+
+void write_manifest(FileSystem& files, const std::filesystem::path& staging,
+                    const Manifest& manifest) {
+  const std::string text = render_manifest(manifest);
+  const std::filesystem::path path = staging / kManifestName;
+  // Nothing that would not be read gets a name.
+  check<IoError>(parse_manifest(path.string(), text) == manifest,
+                 "{}: would not be read as it is written", path.string());
+  const auto file = files.create(path);
+  file->write_at(0, std::as_bytes(std::span(text)));
+  file->sync();
+  file->close();
+}
+
+}  // namespace fsdptrain::checkpoint

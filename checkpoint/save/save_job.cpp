@@ -1,0 +1,129 @@
+#include "checkpoint/save/save_job.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "checkpoint/folder/names.h"
+#include "checkpoint/folder/staging.h"
+#include "checkpoint/folder/visibility.h"
+#include "checkpoint/save/manifest_file.h"
+#include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
+
+namespace fsdptrain::checkpoint {
+namespace {
+
+using Check = BackgroundWork::Check;
+
+// None where there is no such file.
+std::optional<std::uint64_t> size_of_file(FileSystem& files, const std::filesystem::path& path) {
+  try {
+    return files.open(path)->size();
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+void check_sees_folder(FileSystem& files, const std::filesystem::path& staging,
+                       const std::string& attempt, comm::Nanoseconds time, const Check& goes_on) {
+  const auto sees = [&] {
+    const auto path = staging / kNonceName;
+    return size_of_file(files, path) == attempt.size() &&
+           read_text(files, path, attempt.size()) == attempt;
+  };
+  check<IoError>(becomes_true(sees, time, goes_on),
+                 "{}: host {} does not see the folder that rank 0 made: checkpoints need a file "
+                 "system that all ranks see",
+                 staging.string(), host_name());
+}
+
+void check_sizes(FileSystem& files, const std::filesystem::path& staging,
+                 const std::vector<SavedFile>& saved, comm::Nanoseconds time,
+                 const Check& goes_on) {
+  for (const SavedFile& file : saved) {
+    std::optional<std::uint64_t> nbytes;
+    const auto fits = [&] {
+      nbytes = size_of_file(files, staging / file.name);
+      return nbytes == file.facts.nbytes;
+    };
+    check<IoError>(becomes_true(fits, time, goes_on), "{}: has {} bytes, and {} were written",
+                   (staging / file.name).string(), nbytes.value_or(0), file.facts.nbytes);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const FileFacts& facts) {
+  return fmt::format("{} {}", facts.nbytes, to_string(facts.digest));
+}
+
+FileFacts parse_facts(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  return {.nbytes = std::stoull(text.substr(0, space)),
+          .digest = parse_digest(std::string_view(text).substr(space + 1), "a rank's file")};
+}
+
+SaveJob::SaveJob(Options options)
+    : options_(std::move(options)),
+      work_(std::make_unique<BackgroundWork>([this](const Check& check) { return write(check); })) {
+}
+
+std::filesystem::path SaveJob::checkpoint() const {
+  return options_.folder / step_folder_name(step());
+}
+
+std::filesystem::path SaveJob::staging() const {
+  return options_.folder / kStagingFolder / staging_name(step(), options_.manifest.attempt);
+}
+
+void SaveJob::commit(std::vector<SavedFile> saved) {
+  work_.reset();
+  options_.manifest.files = std::move(saved);
+  work_ = std::make_unique<BackgroundWork>([this](const Check& check) { return publish(check); });
+}
+
+void SaveJob::give_up(bool discards) {
+  work_->cancel();
+  if (!discards) {
+    return;
+  }
+  work_ = std::make_unique<BackgroundWork>(
+      [this,
+       ending = std::shared_ptr<BackgroundWork>(std::move(work_))](const Check& /*check*/) mutable {
+        ending.reset();
+        return discard();
+      });
+}
+
+std::string SaveJob::write(const Check& check) const {
+  check_sees_folder(*options_.files, staging(), options_.manifest.attempt, options_.visible_within,
+                    check);
+  return to_text(write_rank_file(*options_.files, options_.file, check));
+}
+
+std::string SaveJob::publish(const Check& check) const {
+  FileSystem& files = *options_.files;
+  check_sizes(files, staging(), options_.manifest.files, options_.visible_within, check);
+  write_manifest(files, staging(), options_.manifest);
+  if (options_.before_commit) {
+    options_.before_commit();
+  }
+  check();
+  commit_staging(files, options_.folder, step(), options_.manifest.attempt);
+  std::vector<std::string> problems = remove_old(files, options_.folder, options_.retention);
+  try {
+    write_latest(files, options_.folder, step());
+  } catch (const Error& error) {
+    problems.emplace_back(error.what());
+  }
+  return nlohmann::json(problems).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string SaveJob::discard() const {
+  discard_staging(*options_.files, options_.folder, step(), options_.manifest.attempt);
+  return {};
+}
+
+}  // namespace fsdptrain::checkpoint

@@ -1,0 +1,87 @@
+#include "tools/checkpoint/locate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/folder/names.h"
+#include "checkpoint/folder/scan.h"
+#include "checkpoint/format/manifest.h"
+#include "runtime/base/error.h"
+
+namespace fsdptrain::tools {
+
+namespace fs = std::filesystem;
+using checkpoint::EntryKind;
+using checkpoint::FileSystem;
+
+namespace {
+
+// Of a run (RunFolder::checkpoints()).
+constexpr std::string_view kCheckpointsFolder = "checkpoints";
+
+bool is_checkpoint(FileSystem& files, const fs::path& path) {
+  return checkpoint::step_of(path.filename().native()) ||
+         files.kind_of(path / checkpoint::kManifestName);
+}
+
+// "runs/x/" is called as "runs/x".
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() || !path.has_parent_path() ? path : path.parent_path();
+}
+
+void check_is_folder(FileSystem& files, const fs::path& path) {
+  check<DataError>(
+      files.kind_of(path) == EntryKind::Folder,
+      "{}: there is no such folder: give a checkpoint, a folder of checkpoints or that "
+      "of a run",
+      path.string());
+}
+
+}  // namespace
+
+fs::path find_checkpoints(FileSystem& files, const fs::path& path) {
+  check_is_folder(files, path);
+  const fs::path of_run = path / kCheckpointsFolder;
+  if (files.kind_of(of_run) == EntryKind::Folder) {
+    return of_run;
+  }
+  check<DataError>(!checkpoint::list_steps(files, path).empty(),
+                   "{}: holds no checkpoint: give a folder with step-N in it, or that of a run",
+                   path.string());
+  return path;
+}
+
+std::vector<fs::path> list_checkpoints(FileSystem& files, const fs::path& given) {
+  const fs::path path = without_slash(given);
+  check_is_folder(files, path);
+  if (is_checkpoint(files, path)) {
+    return {path};
+  }
+  const fs::path folder = find_checkpoints(files, path);
+  const std::vector<std::int64_t> steps = checkpoint::list_steps(files, folder);
+  check<DataError>(!steps.empty(), "{}: holds no checkpoint", folder.string());
+  std::vector<fs::path> found;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    found.push_back(folder / checkpoint::step_folder_name(*step));
+  }
+  return found;
+}
+
+checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& given) {
+  const fs::path path = without_slash(given);
+  check_is_folder(files, path);
+  if (is_checkpoint(files, path)) {
+    return checkpoint::CheckpointReader::open(files, path);
+  }
+  const fs::path folder = find_checkpoints(files, path);
+  const checkpoint::Scan scan = checkpoint::scan(files, folder);
+  check<DataError>(
+      !scan.valid.empty(), "{}: holds no valid checkpoint: {}", folder.string(),
+      scan.invalid.empty() ? "there is none" : fmt::format("{}", fmt::join(scan.invalid, "; ")));
+  return checkpoint::CheckpointReader::open(
+      files, folder / checkpoint::step_folder_name(scan.valid.front()));
+}
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/io/file_system.h"
+#include "checkpoint/load/reader.h"
+
+// What a path on the command line stands for: a checkpoint, a folder of checkpoints, or the folder
+// of a run, which has one.
+namespace fsdptrain::tools {
+
+// The folder of checkpoints itself, or the one of a run. DataError where it is neither.
+std::filesystem::path find_checkpoints(checkpoint::FileSystem& files,
+                                       const std::filesystem::path& path);
+
+// The checkpoint itself, or all of the folder, oldest first, valid or not. DataError where there is
+// none.
+std::vector<std::filesystem::path> list_checkpoints(checkpoint::FileSystem& files,
+                                                    const std::filesystem::path& path);
+
+// The checkpoint itself, or the newest valid one of the folder. DataError saying what is wrong.
+checkpoint::CheckpointReader open_checkpoint(checkpoint::FileSystem& files,
+                                             const std::filesystem::path& path);
+
+}  // namespace fsdptrain::tools

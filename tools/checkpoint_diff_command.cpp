@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/convert/compare.h"
+#include "checkpoint/io/file_system.h"
+#include "checkpoint/load/reader.h"
+#include "tools/checkpoint/describe.h"
+#include "tools/checkpoint/locate.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/progress.h"
+#include "tools/stop_signals.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::ValueDifference;
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  fs::path a;
+  fs::path b;
+  bool json = false;
+};
+
+struct Differences {
+  std::vector<std::string> facts;
+  // Of tensors with any, the largest relative to its tensor first.
+  std::vector<ValueDifference> values;
+  std::size_t num_compared = 0;
+
+  bool none() const { return facts.empty() && values.empty(); }
+};
+
+std::vector<ValueDifference> compare_all(checkpoint::CheckpointReader& a,
+                                         checkpoint::CheckpointReader& b,
+                                         const std::vector<checkpoint::Common>& common) {
+  const StopSignals signals;
+  Progress progress("diff", totals_of(a.manifest()).nbytes + totals_of(b.manifest()).nbytes);
+  std::uint64_t done = 0;
+  std::vector<ValueDifference> differences;
+  for (const checkpoint::Common& tensor : common) {
+    const ValueDifference difference =
+        checkpoint::compare_values(a, b, tensor, [&](std::uint64_t nbytes) {
+          signals.check_stop();
+          progress.update(done += nbytes);
+        });
+    if (difference.num_different > 0) {
+      differences.push_back(difference);
+    }
+  }
+  const auto relative = [](const ValueDifference& of) {
+    return of.max_value > 0 ? of.max_difference / of.max_value : of.max_difference;
+  };
+  std::stable_sort(differences.begin(), differences.end(),
+                   [&](const ValueDifference& one, const ValueDifference& other) {
+                     return relative(one) > relative(other);
+                   });
+  return differences;
+}
+
+Differences compare(const Arguments& arguments) {
+  const auto files = checkpoint::make_real_file_system();
+  checkpoint::CheckpointReader a = open_checkpoint(*files, arguments.a);
+  checkpoint::CheckpointReader b = open_checkpoint(*files, arguments.b);
+  checkpoint::Comparable comparable = checkpoint::match(a.manifest(), b.manifest());
+  return {.facts = std::move(comparable.differences),
+          .values = compare_all(a, b, comparable.common),
+          .num_compared = comparable.common.size()};
+}
+
+std::string text_of(const Differences& differences) {
+  std::string text;
+  for (const std::string& fact : differences.facts) {
+    text += fact + "\n";
+  }
+  for (const ValueDifference& value : differences.values) {
+    text += fmt::format(
+        "{}: {} of {} elements differ, by at most {:.3g}; the largest value is {:.3g}\n",
+        value.name, value.num_different, value.numel, value.max_difference, value.max_value);
+  }
+  const std::size_t num_equal = differences.num_compared - differences.values.size();
+  return text + fmt::format("{} of {} tensors are equal bit for bit{}\n", num_equal,
+                            differences.num_compared, differences.none() ? ": no difference" : "");
+}
+
+Json json_of(const Differences& differences) {
+  Json values = Json::array();
+  for (const ValueDifference& value : differences.values) {
+    // JSON has no number for what is not finite.
+    values.push_back({{"name", value.name},
+                      {"elements", value.numel},
+                      {"different", value.num_different},
+                      {"max_difference", value.max_difference},
+                      {"max_value", value.max_value}});
+  }
+  return {{"equal", differences.none()},
+          {"compared", differences.num_compared},
+          {"differences", differences.facts},
+          {"values", values}};
+}
+
+}  // namespace
+
+Command add_checkpoint_diff_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand("diff", "Compare two checkpoints");
+  command->footer(
+      R"(Of any numbers of ranks: names, shapes, dtypes, numbers of updates, objects, and every value.
+A folder stands for its newest valid checkpoint. Steps and dates are not compared.
+
+Exit code: 0 no difference, 1 some, 2 one of them cannot be read.
+
+Examples:
+  fsdptrain checkpoint diff runs/a runs/b
+  fsdptrain checkpoint diff runs/a/checkpoints/step-00000100 runs/b/checkpoints/step-00000100)");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("first", arguments->a, "a checkpoint")->required()->type_name("PATH");
+  command->add_option("second", arguments->b, "another")->required()->type_name("PATH");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  return {command, [arguments] {
+            const Differences differences = compare(*arguments);
+            fmt::print("{}",
+                       arguments->json ? json_of(differences).dump() + "\n" : text_of(differences));
+            return static_cast<int>(differences.none() ? ExitCode::Done : ExitCode::Failed);
+          }};
+}
+
+}  // namespace fsdptrain::tools

@@ -1,0 +1,122 @@
+#include <filesystem>
+#include <fmt/format.h>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/convert/export.h"
+#include "checkpoint/io/file_system.h"
+#include "checkpoint/load/reader.h"
+#include "runtime/base/rank_context.h"
+#include "tools/checkpoint/locate.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+#include "tools/plan/byte_size.h"
+#include "tools/progress.h"
+#include "tools/stop_signals.h"
+#include "tools/train/run_progress.h"
+#include "tools/train/weights.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  fs::path path;
+  fs::path output;
+  std::string plane = checkpoint::kParameters;
+  std::optional<std::string> dtype;
+  std::optional<std::string> max_file_size;
+  bool json = false;
+};
+
+const std::map<std::string, DType> kDtypes{
+    {"float32", DType::Float32}, {"bfloat16", DType::BFloat16}, {"float16", DType::Float16}};
+
+checkpoint::ExportOptions options_of(const Arguments& arguments) {
+  checkpoint::ExportOptions options{.plane = arguments.plane};
+  if (arguments.dtype) {
+    options.dtype = kDtypes.at(*arguments.dtype);
+  }
+  if (arguments.max_file_size) {
+    options.max_file_nbytes = static_cast<std::uint64_t>(parse_size(*arguments.max_file_size));
+  }
+  return options;
+}
+
+checkpoint::Exported export_with_progress(const Arguments& arguments) {
+  const auto files = checkpoint::make_real_file_system();
+  checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
+  checkpoint::ExportOptions options = options_of(arguments);
+  if (const std::optional<WeightsInfo> info = saved_weights_info(source.manifest())) {
+    options.metadata = weights_metadata(*info);
+  }
+  const StopSignals signals;
+  Progress progress("export", checkpoint::export_nbytes(source, options));
+  std::uint64_t done = 0;
+  return checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
+    signals.check_stop();
+    progress.update(done += part);
+  });
+}
+
+void run_export(const Arguments& arguments) {
+  RankContext context({.threads = 1});
+  const ContextGuard guard(context);
+  const checkpoint::Exported exported = export_with_progress(arguments);
+  std::vector<std::string> paths;
+  for (const fs::path& path : exported.files) {
+    paths.push_back(path.string());
+  }
+  if (arguments.json) {
+    const nlohmann::ordered_json json{{"files", paths}, {"nbytes", exported.nbytes}};
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  for (const std::string& path : paths) {
+    fmt::print("{}\n", path);
+  }
+}
+
+}  // namespace
+
+Command add_checkpoint_export_command(CLI::App& app) {
+  CLI::App* const command =
+      app.add_subcommand("export", "Write the parameters as plain safetensors files");
+  command->footer(
+      R"(Names and shapes are the model's. One file, which `fsdptrain eval --weights` and `generate` take;
+with --max-file-size a folder of files with an index, in the form of Hugging Face's.
+
+Examples:
+  fsdptrain checkpoint export runs/gpt2 --output gpt2.safetensors
+  fsdptrain checkpoint export runs/gpt2 --plane average --output averaged.safetensors
+  fsdptrain checkpoint export runs/gpt2 --dtype bfloat16 --max-file-size 5GB --output gpt2/)");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("path", arguments->path, "a checkpoint; of a folder the newest valid one")
+      ->required()
+      ->type_name("PATH");
+  command->add_option("--output", arguments->output, "the file, or the folder of several")
+      ->required()
+      ->type_name("PATH");
+  command
+      ->add_option("--plane", arguments->plane,
+                   "parameters, average, or a state of the optimizer (`inspect` lists them)")
+      ->capture_default_str();
+  command->add_option("--dtype", arguments->dtype, "what floating values are rounded to")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  command
+      ->add_option("--max-file-size", arguments->max_file_size,
+                   "of one of several files, such as 5GB or 4GiB")
+      ->type_name("SIZE");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  return {command, [arguments] {
+            run_export(*arguments);
+            return static_cast<int>(ExitCode::Done);
+          }};
+}
+
+}  // namespace fsdptrain::tools

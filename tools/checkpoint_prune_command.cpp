@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/folder/lock.h"
+#include "checkpoint/folder/names.h"
+#include "checkpoint/folder/retention.h"
+#include "checkpoint/folder/scan.h"
+#include "checkpoint/folder/staging.h"
+#include "checkpoint/io/file_system.h"
+#include "runtime/base/error.h"
+#include "tools/checkpoint/locate.h"
+#include "tools/commands.h"
+#include "tools/exit_code.h"
+
+namespace fsdptrain::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxKept = 1'000'000;
+
+struct Arguments {
+  fs::path path;
+  std::int64_t keep = 0;
+  bool dry_run = false;
+  bool json = false;
+};
+
+struct Pruned {
+  std::vector<std::string> kept;
+  std::vector<std::string> removed;
+  // Left alone, and why.
+  std::vector<std::string> invalid;
+  std::vector<std::string> problems;
+};
+
+std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
+  std::vector<std::string> names;
+  for (const std::int64_t step : steps) {
+    names.push_back(checkpoint::step_folder_name(step));
+  }
+  return names;
+}
+
+Pruned prune(const Arguments& arguments) {
+  const auto files = checkpoint::make_real_file_system();
+  const fs::path folder = find_checkpoints(*files, arguments.path);
+  // A run that writes there has it.
+  const auto lock = checkpoint::RunLock::acquire(*files, folder.parent_path());
+  const checkpoint::Scan scan = checkpoint::scan(*files, folder);
+  const checkpoint::Retention retention{.keep_last = arguments.keep};
+  const std::vector<std::int64_t> remove = checkpoint::steps_to_remove(scan.valid, retention);
+  Pruned pruned{.kept = {}, .removed = names_of(remove), .invalid = scan.invalid, .problems = {}};
+  for (const std::int64_t step : scan.valid) {
+    if (std::find(remove.begin(), remove.end(), step) == remove.end()) {
+      pruned.kept.push_back(checkpoint::step_folder_name(step));
+    }
+  }
+  if (!arguments.dry_run) {
+    pruned.problems = checkpoint::sweep(*files, folder);
+    for (std::string& problem : checkpoint::remove_old(*files, folder, retention)) {
+      pruned.problems.push_back(std::move(problem));
+    }
+  }
+  return pruned;
+}
+
+std::string text_of(const Pruned& pruned, bool dry_run) {
+  std::string text;
+  for (const std::string& name : pruned.removed) {
+    text += fmt::format("{} {}\n", dry_run ? "would remove" : "removed", name);
+  }
+  for (const std::string& name : pruned.kept) {
+    text += fmt::format("kept {}\n", name);
+  }
+  for (const std::string& problem : pruned.invalid) {
+    text += fmt::format("not valid, left alone: {}\n", problem);
+  }
+  return text;
+}
+
+void run_prune(const Arguments& arguments) {
+  const Pruned pruned = prune(arguments);
+  const Json json{{"kept", pruned.kept},
+                  {"removed", pruned.removed},
+                  {"invalid", pruned.invalid},
+                  {"problems", pruned.problems}};
+  fmt::print("{}", arguments.json ? json.dump() + "\n" : text_of(pruned, arguments.dry_run));
+  check<IoError>(pruned.problems.empty(), "checkpoint prune: {}", fmt::join(pruned.problems, "; "));
+}
+
+}  // namespace
+
+Command add_checkpoint_prune_command(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand("prune", "Remove old checkpoints");
+  command->footer(
+      R"(Keeps the newest valid ones, and whatever is not valid or no checkpoint; removes what attempts to
+save have left that came to no end. Refused while a run writes there.
+
+Examples:
+  fsdptrain checkpoint prune runs/gpt2 --keep 1 --dry-run
+  fsdptrain checkpoint prune runs/gpt2 --keep 1)");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("path", arguments->path, "a folder of checkpoints, or that of a run")
+      ->required()
+      ->type_name("PATH");
+  command->add_option("--keep", arguments->keep, "how many of the newest valid ones stay")
+      ->required()
+      ->check(whole_number(1, kMaxKept))
+      ->type_name("N");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "say what would be removed, and remove nothing");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  return {command, [arguments] {
+            run_prune(*arguments);
+            return static_cast<int>(ExitCode::Done);
+          }};
+}
+
+}  // namespace fsdptrain::tools
