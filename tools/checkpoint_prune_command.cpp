@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -40,32 +41,32 @@ struct Pruned {
   std::vector<std::string> problems;
 };
 
-std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
-  std::vector<std::string> names;
-  for (const std::int64_t step : steps) {
-    names.push_back(checkpoint::step_folder_name(step));
-  }
-  return names;
-}
-
 Pruned prune(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   const fs::path folder = find_checkpoints(*files, arguments.path);
-  // A run that writes there has it.
-  const auto lock = checkpoint::RunLock::acquire(*files, folder.parent_path());
-  const checkpoint::Scan scan = checkpoint::scan(*files, folder);
-  const checkpoint::Retention retention{.keep_last = arguments.keep};
-  const std::vector<std::int64_t> remove = checkpoint::steps_to_remove(scan.valid, retention);
-  Pruned pruned{.kept = {}, .removed = names_of(remove), .invalid = scan.invalid, .problems = {}};
-  for (const std::int64_t step : scan.valid) {
-    if (std::find(remove.begin(), remove.end(), step) == remove.end()) {
-      pruned.kept.push_back(checkpoint::step_folder_name(step));
-    }
-  }
+  Pruned pruned;
+  std::unique_ptr<checkpoint::RunLock> lock;
   if (!arguments.dry_run) {
+    lock = lock_run_of(*files, folder);
     pruned.problems = checkpoint::sweep(*files, folder);
-    for (std::string& problem : checkpoint::remove_old(*files, folder, retention)) {
-      pruned.problems.push_back(std::move(problem));
+  }
+  const checkpoint::Scan scan = checkpoint::scan(*files, folder);
+  pruned.invalid = scan.invalid;
+  const std::vector<std::int64_t> remove =
+      checkpoint::steps_to_remove(scan.valid, {.keep_last = arguments.keep});
+  for (const std::int64_t step : scan.valid) {
+    const std::string name = checkpoint::step_folder_name(step);
+    if (std::find(remove.begin(), remove.end(), step) == remove.end()) {
+      pruned.kept.push_back(name);
+      continue;
+    }
+    try {
+      if (!arguments.dry_run) {
+        checkpoint::remove_checkpoint(*files, folder, step, checkpoint::make_attempt());
+      }
+      pruned.removed.push_back(name);
+    } catch (const IoError& problem) {
+      pruned.problems.emplace_back(problem.what());
     }
   }
   return pruned;
@@ -101,7 +102,8 @@ Command add_checkpoint_prune_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("prune", "Remove old checkpoints");
   command->footer(
       R"(Keeps the newest valid ones, and whatever is not valid or no checkpoint; removes what attempts to
-save have left that came to no end. Refused while a run writes there.
+save have left that came to no end. Refused while a run writes there. Values are not read: where they
+may be damaged, `checkpoint verify` first.
 
 Examples:
   fsdptrain checkpoint prune runs/gpt2 --keep 1 --dry-run

@@ -112,7 +112,9 @@ std::string SaveJob::publish(const Check& check) const {
   }
   check();
   commit_staging(files, options_.folder, step(), options_.manifest.attempt);
-  std::vector<std::string> problems = remove_old(files, options_.folder, options_.retention);
+  Retention retention = options_.retention;
+  retention.newest = step();
+  std::vector<std::string> problems = remove_old(files, options_.folder, retention);
   try {
     write_latest(files, options_.folder, step());
   } catch (const Error& error) {

@@ -167,14 +167,14 @@ void Saver::begin(std::int64_t step) {
     files_of_ranks_.push_back(opening.file);
   }
   phase_ = Phase::Writing;
-  job_ = std::make_unique<SaveJob>(
-      SaveJob::Options{.files = &files_,
-                       .folder = options_.folder,
-                       .manifest = std::move(manifest),
-                       .file = std::move(file),
-                       .visible_within = options_.visible_within,
-                       .retention = {options_.keep_last, options_.keep_steps},
-                       .before_commit = options_.before_commit});
+  job_ = std::make_unique<SaveJob>(SaveJob::Options{
+      .files = &files_,
+      .folder = options_.folder,
+      .manifest = std::move(manifest),
+      .file = std::move(file),
+      .visible_within = options_.visible_within,
+      .retention = {.keep_last = options_.keep_last, .keep_steps = options_.keep_steps},
+      .before_commit = options_.before_commit});
 }
 
 void Saver::drop_staging(std::int64_t step, const std::string& attempt) {
