@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/convert/verify.h"
 #include "checkpoint/folder/lock.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/retention.h"
@@ -17,6 +17,7 @@
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/stop_signals.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -47,17 +48,21 @@ Pruned prune(const Arguments& arguments) {
   Pruned pruned;
   std::unique_ptr<checkpoint::RunLock> lock;
   if (!arguments.dry_run) {
-    lock = lock_run_of(*files, folder);
+    lock = lock_run_of(*files, arguments.path);
     pruned.problems = checkpoint::sweep(*files, folder);
   }
   const checkpoint::Scan scan = checkpoint::scan(*files, folder);
   pruned.invalid = scan.invalid;
-  const std::vector<std::int64_t> remove =
-      checkpoint::steps_to_remove(scan.valid, {.keep_last = arguments.keep});
+  const StopSignals signals;
   for (const std::int64_t step : scan.valid) {
     const std::string name = checkpoint::step_folder_name(step);
-    if (std::find(remove.begin(), remove.end(), step) == remove.end()) {
-      pruned.kept.push_back(name);
+    if (static_cast<std::int64_t>(pruned.kept.size()) < arguments.keep) {
+      // What stays is read: nothing is removed for the sake of one that is damaged.
+      const std::vector<std::string> damage =
+          checkpoint::verify(*files, checkpoint::look_at_step(*files, folder, step),
+                             [&](std::uint64_t /*nbytes*/) { signals.check_stop(); });
+      (damage.empty() ? pruned.kept : pruned.invalid)
+          .push_back(damage.empty() ? name : fmt::format("{}: {}", name, damage.front()));
       continue;
     }
     try {
@@ -102,8 +107,8 @@ Command add_checkpoint_prune_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("prune", "Remove old checkpoints");
   command->footer(
       R"(Keeps the newest valid ones, and whatever is not valid or no checkpoint; removes what attempts to
-save have left that came to no end. Refused while a run writes there. Values are not read: where they
-may be damaged, `checkpoint verify` first.
+save have left that came to no end. Refused while a run writes there. What is to stay is read first: a
+damaged one counts for nothing.
 
 Examples:
   fsdptrain checkpoint prune runs/gpt2 --keep 1 --dry-run

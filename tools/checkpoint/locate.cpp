@@ -27,12 +27,16 @@ bool is_checkpoint(FileSystem& files, const fs::path& path) {
          files.kind_of(path / checkpoint::kManifestName);
 }
 
-// "runs/x/" is called as "runs/x", and "." by its name.
+// "runs/x/" is called as "runs/x", "." by its name, and a link by what it leads to.
 fs::path named(const fs::path& path) {
   const fs::path whole =
       path.filename() == "." || path.filename() == ".." ? fs::absolute(path) : path;
   const fs::path normal = whole.lexically_normal();
-  return normal.has_filename() || !normal.has_relative_path() ? normal : normal.parent_path();
+  const fs::path plain =
+      normal.has_filename() || !normal.has_relative_path() ? normal : normal.parent_path();
+  std::error_code error;
+  const fs::path target = fs::is_symlink(plain, error) ? fs::canonical(plain, error) : plain;
+  return error ? plain : target;
 }
 
 void check_is_folder(FileSystem& files, const fs::path& path) {
@@ -48,7 +52,7 @@ void check_is_folder(FileSystem& files, const fs::path& path) {
 fs::path find_checkpoints(FileSystem& files, const fs::path& given) {
   const fs::path path = named(given);
   check_is_folder(files, path);
-  const fs::path of_run = path / kCheckpointsFolder;
+  const fs::path of_run = named(path / kCheckpointsFolder);
   if (files.kind_of(of_run) == EntryKind::Folder) {
     return of_run;
   }
@@ -80,9 +84,24 @@ checkpoint::ValidCheckpoint look_at_checkpoint(FileSystem& files, const fs::path
               : checkpoint::look_at(files, path);
 }
 
-std::unique_ptr<checkpoint::RunLock> lock_run_of(FileSystem& files, const fs::path& checkpoints) {
-  const fs::path run = fs::absolute(named(checkpoints)).parent_path();
-  return files.kind_of(run / kRunRecord) ? checkpoint::RunLock::acquire(files, run) : nullptr;
+std::unique_ptr<checkpoint::RunLock> lock_run_of(FileSystem& files, const fs::path& given) {
+  for (const fs::path& run : {given, fs::absolute(given / "").parent_path().parent_path()}) {
+    if (files.kind_of(run / kRunRecord)) {
+      return checkpoint::RunLock::acquire(files, run);
+    }
+  }
+  return nullptr;
+}
+
+void check_apart(FileSystem& files, const fs::path& output) {
+  for (fs::path folder = fs::absolute(output).lexically_normal(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) &&
+                           name != checkpoint::kStagingFolder && name != checkpoint::kTrashFolder,
+                       "{}: lies in {}, where checkpoints alone are: give another place",
+                       output.string(), folder.string());
+  }
 }
 
 checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& given) {

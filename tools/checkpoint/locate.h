@@ -31,8 +31,11 @@ checkpoint::ValidCheckpoint look_at_checkpoint(checkpoint::FileSystem& files,
                                                const std::filesystem::path& path);
 
 // Whoever changes a folder of checkpoints has the lock of the run that it is of; null where it is
-// of none. ConfigError naming the process that has it.
+// of none. `given` is either. ConfigError naming the process that has it.
 std::unique_ptr<checkpoint::RunLock> lock_run_of(checkpoint::FileSystem& files,
-                                                 const std::filesystem::path& checkpoints);
+                                                 const std::filesystem::path& given);
+
+// ConfigError where a file or folder would be made inside a checkpoint.
+void check_apart(checkpoint::FileSystem& files, const std::filesystem::path& output);
 
 }  // namespace fsdptrain::tools
