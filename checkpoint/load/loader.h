@@ -22,8 +22,8 @@ struct LoadOptions {
   // Floating values of another dtype are converted; else they are misfits.
   bool convert_dtypes = false;
   // What the checkpoint lacks stays as it is, or, where load_newest() has passed over one whose
-  // bytes are damaged, as that one left it, which may be anything; what nobody has a place for is left out, and
-  // Loaded::differences says so; else these are misfits. Another shape always is.
+  // bytes are damaged, as that one left it, which may be anything; what nobody has a place for is
+  // left out, and Loaded::differences says so; else these are misfits. Another shape always is.
   bool allow_differences = false;
   // How long the system may take to show a rank what rank 0 sees.
   comm::Nanoseconds visible_within = std::chrono::seconds(60);
