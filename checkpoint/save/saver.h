@@ -114,8 +114,8 @@ class Saver {
   enum class Phase { Writing, Committing };
 
   void begin(std::int64_t step);
-  Openings open(const StateTensors& tensors, const SavedLayout& layout, std::int64_t step);
-  Manifest agree_on(const Openings& openings, const SavedLayout& layout);
+  Openings open(std::int64_t step);
+  Manifest agree_on(const Openings& openings);
   // Of this rank, with a copy of its values where there is memory for one.
   RankFile file_of(const StateTensors& tensors, const Manifest& manifest);
   void drop_staging(std::int64_t step, const std::string& attempt);
