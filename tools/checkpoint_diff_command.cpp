@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -56,7 +58,8 @@ std::vector<ValueDifference> compare_all(checkpoint::CheckpointReader& a,
     }
   }
   const auto relative = [](const ValueDifference& of) {
-    return of.max_value > 0 ? of.max_difference / of.max_value : of.max_difference;
+    const double share = of.max_value > 0 ? of.max_difference / of.max_value : of.max_difference;
+    return std::isnan(share) ? std::numeric_limits<double>::infinity() : share;
   };
   std::stable_sort(differences.begin(), differences.end(),
                    [&](const ValueDifference& one, const ValueDifference& other) {
@@ -114,7 +117,7 @@ Command add_checkpoint_diff_command(CLI::App& app) {
       R"(Of any numbers of ranks: names, shapes, dtypes, numbers of updates, objects, and every value.
 A folder stands for its newest valid checkpoint. Steps and dates are not compared.
 
-Exit code: 0 no difference, 1 some, 2 one of them cannot be read.
+Exit code: 0 no difference, 1 some (or a failure of the system), 2 one of them cannot be read.
 
 Examples:
   fsdptrain checkpoint diff runs/a runs/b

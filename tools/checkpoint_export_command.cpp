@@ -10,6 +10,8 @@
 #include "checkpoint/convert/export.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
+#include "checkpoint/safetensors.h"
+#include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
@@ -48,8 +50,26 @@ checkpoint::ExportOptions options_of(const Arguments& arguments) {
   return options;
 }
 
+// Replaces weights and nothing else.
+void check_output(checkpoint::FileSystem& files, const Arguments& arguments) {
+  check_apart(files, arguments.output);
+  std::error_code error;
+  if (arguments.max_file_size || !fs::exists(arguments.output, error)) {
+    return;
+  }
+  try {
+    checkpoint::SafetensorsReader(arguments.output).path();
+  } catch (const DataError&) {
+    fail<ConfigError>(
+        "--output: {} is there and is no safetensors file: give another name, or move "
+        "it away",
+        arguments.output.string());
+  }
+}
+
 checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
+  check_output(*files, arguments);
   checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   checkpoint::ExportOptions options = options_of(arguments);
   if (const std::optional<WeightsInfo> info = saved_weights_info(source.manifest())) {

@@ -36,7 +36,7 @@ struct Listed {
 
 Listed list(checkpoint::FileSystem& files, const fs::path& path) {
   try {
-    return {path, checkpoint::look_at(files, path).manifest, ""};
+    return {path, look_at_checkpoint(files, path).manifest, ""};
   } catch (const DataError& error) {
     return {path, std::nullopt, error.what()};
   }

@@ -1,11 +1,12 @@
-#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "checkpoint/convert/verify.h"
 #include "checkpoint/folder/lock.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/retention.h"
@@ -16,6 +17,7 @@
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/stop_signals.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -40,32 +42,36 @@ struct Pruned {
   std::vector<std::string> problems;
 };
 
-std::vector<std::string> names_of(const std::vector<std::int64_t>& steps) {
-  std::vector<std::string> names;
-  for (const std::int64_t step : steps) {
-    names.push_back(checkpoint::step_folder_name(step));
-  }
-  return names;
-}
-
 Pruned prune(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   const fs::path folder = find_checkpoints(*files, arguments.path);
-  // A run that writes there has it.
-  const auto lock = checkpoint::RunLock::acquire(*files, folder.parent_path());
-  const checkpoint::Scan scan = checkpoint::scan(*files, folder);
-  const checkpoint::Retention retention{.keep_last = arguments.keep};
-  const std::vector<std::int64_t> remove = checkpoint::steps_to_remove(scan.valid, retention);
-  Pruned pruned{.kept = {}, .removed = names_of(remove), .invalid = scan.invalid, .problems = {}};
-  for (const std::int64_t step : scan.valid) {
-    if (std::find(remove.begin(), remove.end(), step) == remove.end()) {
-      pruned.kept.push_back(checkpoint::step_folder_name(step));
-    }
-  }
+  Pruned pruned;
+  std::unique_ptr<checkpoint::RunLock> lock;
   if (!arguments.dry_run) {
+    lock = lock_run_of(*files, arguments.path);
     pruned.problems = checkpoint::sweep(*files, folder);
-    for (std::string& problem : checkpoint::remove_old(*files, folder, retention)) {
-      pruned.problems.push_back(std::move(problem));
+  }
+  const checkpoint::Scan scan = checkpoint::scan(*files, folder);
+  pruned.invalid = scan.invalid;
+  const StopSignals signals;
+  for (const std::int64_t step : scan.valid) {
+    const std::string name = checkpoint::step_folder_name(step);
+    if (static_cast<std::int64_t>(pruned.kept.size()) < arguments.keep) {
+      // What stays is read: nothing is removed for the sake of one that is damaged.
+      const std::vector<std::string> damage =
+          checkpoint::verify(*files, checkpoint::look_at_step(*files, folder, step),
+                             [&](std::uint64_t /*nbytes*/) { signals.check_stop(); });
+      (damage.empty() ? pruned.kept : pruned.invalid)
+          .push_back(damage.empty() ? name : fmt::format("{}: {}", name, damage.front()));
+      continue;
+    }
+    try {
+      if (!arguments.dry_run) {
+        checkpoint::remove_checkpoint(*files, folder, step, checkpoint::make_attempt());
+      }
+      pruned.removed.push_back(name);
+    } catch (const IoError& problem) {
+      pruned.problems.emplace_back(problem.what());
     }
   }
   return pruned;
@@ -101,7 +107,8 @@ Command add_checkpoint_prune_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("prune", "Remove old checkpoints");
   command->footer(
       R"(Keeps the newest valid ones, and whatever is not valid or no checkpoint; removes what attempts to
-save have left that came to no end. Refused while a run writes there.
+save have left that came to no end. Refused while a run writes there. What is to stay is read first: a
+damaged one counts for nothing.
 
 Examples:
   fsdptrain checkpoint prune runs/gpt2 --keep 1 --dry-run

@@ -33,6 +33,8 @@ void reshard(const Arguments& arguments) {
   checkpoint::CheckpointReader source = open_checkpoint(*files, arguments.path);
   const std::uint64_t nbytes = checkpoint::values_nbytes(source.manifest().layout);
   fs::path written;
+  check_apart(*files, arguments.output);
+  const auto lock = lock_run_of(*files, arguments.output);
   {
     const StopSignals signals;
     Progress progress("reshard", nbytes);

@@ -44,7 +44,7 @@ std::vector<Verified> find(checkpoint::FileSystem& files, const std::vector<fs::
       Verified& verified =
           found.emplace_back(Verified{.path = path, .checkpoint = {}, .problems = {}});
       try {
-        verified.checkpoint = checkpoint::look_at(files, path);
+        verified.checkpoint = look_at_checkpoint(files, path);
       } catch (const DataError& problem) {
         verified.problems.emplace_back(problem.what());
       }

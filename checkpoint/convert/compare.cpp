@@ -81,8 +81,8 @@ double value_of(T value) {
 template <class T>
 void add_values(std::span<const std::byte> a, std::span<const std::byte> b, ValueDifference& sum) {
   for (std::size_t at = 0; at < a.size(); at += sizeof(T)) {
-    T of_a;
-    T of_b;
+    T of_a{};
+    T of_b{};
     std::memcpy(&of_a, a.data() + at, sizeof(T));
     std::memcpy(&of_b, b.data() + at, sizeof(T));
     const double value = value_of(of_a);

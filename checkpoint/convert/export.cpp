@@ -94,6 +94,7 @@ void write_file(CheckpointReader& source, const std::filesystem::path& path,
                 const std::map<std::string, std::string>& metadata,
                 const std::function<void(std::uint64_t nbytes)>& each) {
   std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const Exporting& tensor : tensors) {
     specs.push_back(tensor.spec);
   }

@@ -1,6 +1,7 @@
 #include "checkpoint/convert/reshard.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "checkpoint/save/manifest_file.h"
 #include "checkpoint/save/rank_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -43,14 +45,19 @@ SavedLayout layout_for(const SavedLayout& source, std::int64_t num_files) {
 class Rewriting {
  public:
   // Layouts and reader outlive it.
-  Rewriting(FileSystem& files, CheckpointReader& source, const SavedLayout& layout,
+  Rewriting(FileSystem& files, CheckpointReader& source, const Manifest& manifest,
             const std::function<void(std::uint64_t nbytes)>& each)
-      : files_(files), source_(source), layout_(layout), index_(layout), each_(each) {}
+      : files_(files),
+        source_(source),
+        metadata_(metadata_of(manifest)),
+        layout_(manifest.layout),
+        index_(layout_),
+        each_(each) {}
 
   SavedFile write(const std::filesystem::path& staging, std::int64_t file) {
     const std::vector<HeldPiece> pieces = index_.pieces_of(file);
     const std::string name = rank_file_name(file);
-    BlockFileWriter writer(files_, staging / name, {}, index_.specs_of(pieces));
+    BlockFileWriter writer(files_, staging / name, metadata_, index_.specs_of(pieces));
     for (const HeldPiece& piece : pieces) {
       Parts parts(source_, source_.manifest().layout.tensors[piece.tensor],
                   layout_.groups[piece.group].planes[piece.plane]);
@@ -68,6 +75,7 @@ class Rewriting {
  private:
   FileSystem& files_;
   CheckpointReader& source_;
+  std::map<std::string, std::string> metadata_;
   const SavedLayout& layout_;
   LayoutIndex index_;
   const std::function<void(std::uint64_t nbytes)>& each_;
@@ -109,14 +117,19 @@ std::filesystem::path reshard(FileSystem& files, CheckpointReader& source,
   const std::filesystem::path staging =
       make_staging(files, folder, manifest.step, manifest.attempt);
   try {
-    Rewriting rewriting(files, source, manifest.layout, each);
+    Rewriting rewriting(files, source, manifest, each);
     for (std::int64_t file = 0; file < num_ranks; ++file) {
       manifest.files.push_back(rewriting.write(staging, file));
     }
     write_manifest(files, staging, manifest);
     return commit_staging(files, folder, manifest.step, manifest.attempt);
   } catch (...) {
-    discard_staging(files, folder, manifest.step, manifest.attempt);
+    try {
+      discard_staging(files, folder, manifest.step, manifest.attempt);
+    } catch (const Error& error) {
+      // What went wrong first says more.
+      log_warning("{}", error.what());
+    }
     throw;
   }
 }

@@ -231,10 +231,11 @@ path RunLock::own_folder() const {
 
 void RunLock::check_held() {
   const std::int64_t highest = highest_generation(files_, lock_);
-  if (highest == generation_) {
+  const auto owner = parse_owner(text_at(files_, lock_ / generation_name(highest) / kOwnerName));
+  // Where somebody has removed all of the lock, numbers begin anew.
+  if (highest == generation_ && owner && owner->token == options_.self.token) {
     return;
   }
-  const auto owner = parse_owner(text_at(files_, lock_ / generation_name(highest) / kOwnerName));
   fail<IoError>(
       "{}: this process gave no sign of life for so long that the folder went to {}: nothing more "
       "is written",

@@ -1,14 +1,18 @@
 #include "checkpoint/folder/lock_owner.h"
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <unistd.h>
+#include <vector>
 
 #include "checkpoint/folder/names.h"
 #include "runtime/base/host_name.h"
@@ -71,8 +75,11 @@ bool is_neighbor(const LockOwner& owner, const LockOwner& self) {
 
 bool is_alive(const LockOwner& owner) {
   const std::optional<ProcessState> state = process_state(owner.pid);
-  return state && state->state != 'Z' && state->state != 'X' &&
-         state->start_time == owner.start_time;
+  if (!state) {
+    // Some systems hide the processes of other users.
+    return ::kill(static_cast<pid_t>(owner.pid), 0) == 0 || errno != ESRCH;
+  }
+  return state->state != 'Z' && state->state != 'X' && state->start_time == owner.start_time;
 }
 
 std::string to_text(const LockOwner& owner) {

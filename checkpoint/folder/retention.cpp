@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/scan.h"
@@ -11,6 +12,10 @@ namespace fsdptrain::checkpoint {
 
 std::vector<std::int64_t> steps_to_remove(std::span<const std::int64_t> valid,
                                           const Retention& retention) {
+  if (retention.newest) {
+    valid = valid.subspan(static_cast<std::size_t>(
+        std::ranges::count_if(valid, [&](std::int64_t step) { return step > *retention.newest; })));
+  }
   const auto num_kept = std::min(
       static_cast<std::size_t>(std::max<std::int64_t>(retention.keep_last, 0)), valid.size());
   if (num_kept == 0) {

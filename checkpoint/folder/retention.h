@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,9 @@ namespace fsdptrain::checkpoint {
 struct Retention {
   // That many of the newest valid ones; 0: all.
   std::int64_t keep_last = 2;
+  // Later ones are neither counted nor removed: what a run has committed stays, whatever lies there
+  // of a time that it has gone back behind.
+  std::optional<std::int64_t> newest = {};
   // These as well, such as the one that the run was resumed from.
   std::set<std::int64_t> keep_steps = {};
 };

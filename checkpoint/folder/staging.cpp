@@ -7,6 +7,7 @@
 #include "checkpoint/folder/names.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -115,7 +116,12 @@ path commit_staging(FileSystem& files, const path& folder, std::int64_t step,
   files.sync_folder(folder);
   files.sync_folder(folder / kStagingFolder);
   if (replaces) {
-    remove_all(files, folder / kTrashFolder / old_name);
+    try {
+      remove_all(files, folder / kTrashFolder / old_name);
+    } catch (const Error& error) {
+      // The new one is there all the same; sweep() removes the old one.
+      log_warning("{}", error.what());
+    }
   }
   return checkpoint;
 }

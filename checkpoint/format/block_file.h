@@ -24,6 +24,8 @@
 namespace fsdptrain::checkpoint {
 
 inline constexpr std::uint64_t kBlockBytes = 1 << 20;
+// Of so many bytes behind the table; the last one may be shorter.
+std::uint64_t num_blocks_of(std::uint64_t data_nbytes);
 // The name of the table in the file: int64, one per block. The metadata of the header have under
 // the same name the XXH3-128 of the table, so that a reader can say which of the two is damaged.
 inline constexpr std::string_view kBlockTable = "block_digests";

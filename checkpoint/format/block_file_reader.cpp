@@ -76,6 +76,9 @@ void BlockFileReader::take_entries() {
                        table->shape == shape,
                    "{}: the header must begin with the tensor {} of dtype I64 and shape {}", file,
                    kBlockTable, shape);
+  check<DataError>(table_.size() == num_blocks_of(data_nbytes_),
+                   "{}: block table: it has {} blocks, but {} bytes behind it make {}", file,
+                   table_.size(), data_nbytes_, num_blocks_of(data_nbytes_));
   const std::uint64_t table_nbytes = table->nbytes();
   entries.erase(table);
   for (std::size_t i = 0; i < entries.size(); ++i) {

@@ -9,10 +9,6 @@
 namespace fsdptrain::checkpoint {
 namespace {
 
-std::uint64_t num_blocks_of(std::uint64_t data_nbytes) {
-  return data_nbytes / kBlockBytes + (data_nbytes % kBlockBytes == 0 ? 0 : 1);
-}
-
 // The table, then the tensors.
 std::vector<TensorEntry> place_with_table(const std::string& file,
                                           const std::vector<TensorSpec>& tensors) {
@@ -29,6 +25,10 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 }  // namespace
+
+std::uint64_t num_blocks_of(std::uint64_t data_nbytes) {
+  return data_nbytes / kBlockBytes + (data_nbytes % kBlockBytes == 0 ? 0 : 1);
+}
 
 BlockFileWriter::BlockFileWriter(FileSystem& files, const std::filesystem::path& path,
                                  std::map<std::string, std::string> metadata,

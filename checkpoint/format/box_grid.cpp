@@ -31,8 +31,7 @@ BoxGrid::BoxGrid(const std::string& source, const SavedTensor& tensor) {
   for (std::size_t dim = 0; dim < num_dims; ++dim) {
     std::vector<std::int64_t>& cuts = cuts_[dim];
     std::ranges::sort(cuts);
-    const auto repeated = std::ranges::unique(cuts);
-    cuts.erase(repeated.begin(), repeated.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     check<DataError>(cuts.front() == 0 &&
                          !__builtin_mul_overflow(num_cells, cuts.size(), &num_cells) &&
                          num_cells <= tensor.pieces.size(),

@@ -46,7 +46,7 @@ std::string piece_name(const std::string& plane, const SavedTensor& tensor, std:
 
 std::string piece_name(const std::string& plane, const SavedTensor& tensor,
                        const SavedPiece& piece) {
-  const std::string name = whole_name(plane, tensor);
+  std::string name = whole_name(plane, tensor);
   if (piece.in_box.size() == tensor.shape.numel()) {
     return name;
   }

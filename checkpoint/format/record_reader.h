@@ -20,17 +20,17 @@ class RecordReader {
 
   const std::string& where() const { return where_; }
   bool has(const char* member) const { return record_.contains(member); }
-  std::int64_t integer(const char* member, std::int64_t low, std::int64_t high);
-  std::optional<std::int64_t> optional_integer(const char* member, std::int64_t low,
+  std::int64_t integer(const char* name, std::int64_t low, std::int64_t high);
+  std::optional<std::int64_t> optional_integer(const char* name, std::int64_t low,
                                                std::int64_t high);
   // UTF-8.
-  std::string text(const char* member, std::size_t max_nbytes);
-  std::vector<std::int64_t> integers(const char* member, std::size_t max_size, std::int64_t low,
+  std::string text(const char* name, std::size_t max_nbytes);
+  std::vector<std::int64_t> integers(const char* name, std::size_t max_size, std::int64_t low,
                                      std::int64_t high);
   // A shape whose number of elements is an int64.
-  Shape shape(const char* member);
+  Shape shape(const char* name);
   // Taken out of the record.
-  nlohmann::json array(const char* member);
+  nlohmann::json array(const char* name);
   // DataError where there are members that were not asked for.
   void finish() const;
 

@@ -21,8 +21,9 @@ struct LoadOptions {
   bool parameters_only = false;
   // Floating values of another dtype are converted; else they are misfits.
   bool convert_dtypes = false;
-  // What the checkpoint lacks stays as it is, what nobody has a place for is left out, and
-  // Loaded::differences says so; else these are misfits. Another shape always is.
+  // What the checkpoint lacks stays as it is, or, where load_newest() has passed over one whose
+  // bytes are damaged, as that one left it, which may be anything; what nobody has a place for is
+  // left out, and Loaded::differences says so; else these are misfits. Another shape always is.
   bool allow_differences = false;
   // How long the system may take to show a rank what rank 0 sees.
   comm::Nanoseconds visible_within = std::chrono::seconds(60);
@@ -43,8 +44,9 @@ struct Loaded {
 // The newest checkpoint of a folder that is valid and whose bytes are right. None where there is no
 // checkpoint. DataError saying what is wrong with each where there are some and none can be had:
 // values are anything then, and the program must not go on. ConfigError listing all that does not
-// fit, before any value is changed: the state is of another model, optimizer or program. IoError
-// where the system refuses, since an older checkpoint would not help.
+// fit, before any value of this checkpoint is read: the state is of another model, optimizer or
+// program; an object that refuses its state does so behind all values. IoError where the system
+// refuses, and no older checkpoint is tried: that is for a person to decide.
 std::optional<Loaded> load_newest(FileSystem& files, comm::World& world, const TrainingState& state,
                                   const std::filesystem::path& folder,
                                   const LoadOptions& options = {});

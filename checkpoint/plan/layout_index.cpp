@@ -64,8 +64,8 @@ void LayoutIndex::add_flat(std::vector<HeldPiece>& pieces, std::size_t group,
 
 void LayoutIndex::add_boxed(std::vector<HeldPiece>& pieces, std::size_t group,
                             std::int64_t file) const {
-  const auto [begin, end] = std::ranges::equal_range(boxed_[group], file, {}, &Boxed::file);
-  for (auto boxed = begin; boxed != end; ++boxed) {
+  const auto begin = std::ranges::lower_bound(boxed_[group], file, {}, &Boxed::file);
+  for (auto boxed = begin; boxed != boxed_[group].end() && boxed->file == file; ++boxed) {
     pieces.push_back({.group = group,
                       .plane = 0,
                       .tensor = boxed->tensor,

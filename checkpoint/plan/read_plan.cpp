@@ -121,10 +121,12 @@ void plan_by_grid(ReadPlan& plan, const SavedTensor& tensor, const BoxGrid& grid
                   const WantedPart& wanted) {
   const std::vector<kernels::Range> bounds = bounds_of(wanted);
   std::vector<std::pair<std::size_t, std::size_t>> cells;
+  cells.reserve(bounds.size());
   for (std::size_t dim = 0; dim < bounds.size(); ++dim) {
     cells.push_back(cells_with(grid.cuts(dim), bounds[dim], plan.num_operations));
   }
   std::vector<std::size_t> at;
+  at.reserve(cells.size());
   for (const auto& [begin, end] : cells) {
     at.push_back(begin);
   }

@@ -1,5 +1,6 @@
 #include "checkpoint/save/manifest_file.h"
 
+#include <fmt/format.h>
 #include <span>
 #include <string>
 
@@ -18,6 +19,10 @@ void write_manifest(FileSystem& files, const std::filesystem::path& staging,
   file->write_at(0, std::as_bytes(std::span(text)));
   file->sync();
   file->close();
+}
+
+std::map<std::string, std::string> metadata_of(const Manifest& manifest) {
+  return {{"attempt", manifest.attempt}, {"step", fmt::to_string(manifest.step)}};
 }
 
 }  // namespace fsdptrain::checkpoint

@@ -1,5 +1,6 @@
 #include "checkpoint/save/save_job.h"
 
+#include <exception>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -65,9 +66,24 @@ FileFacts parse_facts(const std::string& text) {
           .digest = parse_digest(std::string_view(text).substr(space + 1), "a rank's file")};
 }
 
-SaveJob::SaveJob(Options options)
-    : options_(std::move(options)),
-      work_(std::make_unique<BackgroundWork>([this](const Check& check) { return write(check); })) {
+SaveJob::SaveJob(Options options, const std::function<RankFile()>& make_file)
+    : options_(std::move(options)) {
+  start([&] {
+    file_ = make_file();
+    return std::make_unique<BackgroundWork>([this](const Check& check) { return write(check); });
+  });
+}
+
+void SaveJob::start(const std::function<std::unique_ptr<BackgroundWork>()>& make_work) {
+  try {
+    work_ = make_work();
+  } catch (const std::exception& error) {
+    start_failure_ = {.failed = true, .text = error.what()};
+  }
+}
+
+std::optional<BackgroundWork::Outcome> SaveJob::outcome() const {
+  return work_ ? work_->outcome() : start_failure_;
 }
 
 std::filesystem::path SaveJob::checkpoint() const {
@@ -81,26 +97,31 @@ std::filesystem::path SaveJob::staging() const {
 void SaveJob::commit(std::vector<SavedFile> saved) {
   work_.reset();
   options_.manifest.files = std::move(saved);
-  work_ = std::make_unique<BackgroundWork>([this](const Check& check) { return publish(check); });
+  start([this] {
+    return std::make_unique<BackgroundWork>([this](const Check& check) { return publish(check); });
+  });
 }
 
 void SaveJob::give_up(bool discards) {
-  work_->cancel();
+  if (work_) {
+    work_->cancel();
+  }
   if (!discards) {
     return;
   }
-  work_ = std::make_unique<BackgroundWork>(
-      [this,
-       ending = std::shared_ptr<BackgroundWork>(std::move(work_))](const Check& /*check*/) mutable {
-        ending.reset();
-        return discard();
-      });
+  ending_ = std::move(work_);
+  start([this] {
+    return std::make_unique<BackgroundWork>([this](const Check& /*check*/) {
+      ending_.reset();
+      return discard();
+    });
+  });
 }
 
 std::string SaveJob::write(const Check& check) const {
   check_sees_folder(*options_.files, staging(), options_.manifest.attempt, options_.visible_within,
                     check);
-  return to_text(write_rank_file(*options_.files, options_.file, check));
+  return to_text(write_rank_file(*options_.files, file_, check));
 }
 
 std::string SaveJob::publish(const Check& check) const {
@@ -112,7 +133,9 @@ std::string SaveJob::publish(const Check& check) const {
   }
   check();
   commit_staging(files, options_.folder, step(), options_.manifest.attempt);
-  std::vector<std::string> problems = remove_old(files, options_.folder, options_.retention);
+  Retention retention = options_.retention;
+  retention.newest = step();
+  std::vector<std::string> problems = remove_old(files, options_.folder, retention);
   try {
     write_latest(files, options_.folder, step());
   } catch (const Error& error) {

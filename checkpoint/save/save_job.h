@@ -27,22 +27,25 @@ class SaveJob {
     std::filesystem::path folder;
     // Its files are known behind commit().
     Manifest manifest;
-    RankFile file;
     // How long others' files may take to be seen.
     comm::Nanoseconds visible_within{};
     Retention retention;
     std::function<void()> before_commit;
   };
 
-  // Begins to write.
-  explicit SaveJob(Options options);
+  // Begins to write what `make_file` returns, which is called at once. Where that throws, or there
+  // is no thread to be had, here or later, the outcome is a failed one: ranks tell each other.
+  SaveJob(Options options, const std::function<RankFile()>& make_file);
+  SaveJob(const SaveJob&) = delete;
+  SaveJob& operator=(const SaveJob&) = delete;
+  ~SaveJob() = default;
 
   std::int64_t step() const { return options_.manifest.step; }
   std::filesystem::path checkpoint() const;
   // None while it goes on. Of writing: the facts of the file, as text; of the commit: a JSON list
   // of what went wrong and did no harm.
-  std::optional<BackgroundWork::Outcome> outcome() const { return work_->outcome(); }
-  bool wait_for(comm::Nanoseconds time) const { return work_->wait_for(time); }
+  std::optional<BackgroundWork::Outcome> outcome() const;
+  bool wait_for(comm::Nanoseconds time) const { return !work_ || work_->wait_for(time); }
 
   // On rank 0, when all have written: these are the files.
   void commit(std::vector<SavedFile> saved);
@@ -53,13 +56,20 @@ class SaveJob {
  private:
   using Check = BackgroundWork::Check;
 
+  // Gives work_ a value, or start_failure_.
+  void start(const std::function<std::unique_ptr<BackgroundWork>()>& make_work);
   std::filesystem::path staging() const;
   std::string write(const Check& check) const;
   std::string publish(const Check& check) const;
   std::string discard() const;
 
   Options options_;
+  RankFile file_;
+  // Given up; ended by the work that removes what it wrote.
+  std::unique_ptr<BackgroundWork> ending_;
+  // Null where it could not start.
   std::unique_ptr<BackgroundWork> work_;
+  BackgroundWork::Outcome start_failure_;
 };
 
 // As text between ranks.

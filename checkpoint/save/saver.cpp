@@ -9,6 +9,7 @@
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
 #include "checkpoint/plan/layout_index.h"
+#include "checkpoint/save/manifest_file.h"
 #include "checkpoint/save/opening.h"
 #include "checkpoint/save/rank_file.h"
 #include "checkpoint/save/save_job.h"
@@ -66,6 +67,8 @@ struct Saver::Staging {
 
 // Of this rank as it is, and of all as they were told.
 struct Saver::Openings {
+  StateTensors tensors;
+  SavedLayout layout;
   Opening mine;
   std::vector<Opening> all;
 };
@@ -107,15 +110,16 @@ void Saver::save_and_wait(std::int64_t step) {
   wait_until_done();
 }
 
-Saver::Openings Saver::open(const StateTensors& tensors, const SavedLayout& layout,
-                            std::int64_t step) {
+Saver::Openings Saver::open(std::int64_t step) {
   Openings openings;
   openings.mine.step = step;
   try {
     check<IoError>(!abandoned_ || abandoned_->wait_for(options_.visible_within), "{}",
                    "the thread of an earlier save that was given up has not come back");
     abandoned_.reset();
-    openings.mine = opening_of(state_, tensors, layout, step);
+    openings.tensors = tensors_of(state_);
+    openings.layout = layout_of(openings.tensors);
+    openings.mine = opening_of(state_, openings.tensors, openings.layout, step);
     if (world_.rank() == 0) {
       openings.mine.attempt = make_attempt();
       make_staging(files_, options_.folder, step, openings.mine.attempt);
@@ -129,9 +133,9 @@ Saver::Openings Saver::open(const StateTensors& tensors, const SavedLayout& layo
   return openings;
 }
 
-Manifest Saver::agree_on(const Openings& openings, const SavedLayout& layout) {
+Manifest Saver::agree_on(const Openings& openings) {
   try {
-    Manifest manifest = agree(openings.all, openings.mine, state_, layout);
+    Manifest manifest = agree(openings.all, openings.mine, state_, openings.layout);
     manifest.writer = options_.writer;
     return manifest;
   } catch (const Error&) {
@@ -149,7 +153,7 @@ RankFile Saver::file_of(const StateTensors& tensors, const Manifest& manifest) {
   const std::vector<Tensor> windows = windows_of(tensors, pieces);
   return {.path = options_.folder / kStagingFolder / staging_name(manifest.step, manifest.attempt) /
                   rank_file_name(tensors.file()),
-          .metadata = {{"attempt", manifest.attempt}, {"step", fmt::to_string(manifest.step)}},
+          .metadata = metadata_of(manifest),
           .specs = index.specs_of(pieces),
           .values = staging_ ? staging_->memory.copy(windows) : bytes_of(windows)};
 }
@@ -157,24 +161,22 @@ RankFile Saver::file_of(const StateTensors& tensors, const Manifest& manifest) {
 void Saver::begin(std::int64_t step) {
   finish();
   begun_ = options_.clock->now();
-  const StateTensors tensors = tensors_of(state_);
-  const SavedLayout layout = layout_of(tensors);
-  const Openings openings = open(tensors, layout, step);
-  Manifest manifest = agree_on(openings, layout);
-  RankFile file = file_of(tensors, manifest);
+  const Openings openings = open(step);
+  const Manifest manifest = agree_on(openings);
   files_of_ranks_.clear();
   for (const Opening& opening : openings.all) {
     files_of_ranks_.push_back(opening.file);
   }
   phase_ = Phase::Writing;
   job_ = std::make_unique<SaveJob>(
-      SaveJob::Options{.files = &files_,
-                       .folder = options_.folder,
-                       .manifest = std::move(manifest),
-                       .file = std::move(file),
-                       .visible_within = options_.visible_within,
-                       .retention = {options_.keep_last, options_.keep_steps},
-                       .before_commit = options_.before_commit});
+      SaveJob::Options{
+          .files = &files_,
+          .folder = options_.folder,
+          .manifest = manifest,
+          .visible_within = options_.visible_within,
+          .retention = {.keep_last = options_.keep_last, .keep_steps = options_.keep_steps},
+          .before_commit = options_.before_commit},
+      [&] { return file_of(openings.tensors, manifest); });
 }
 
 void Saver::drop_staging(std::int64_t step, const std::string& attempt) {
@@ -285,8 +287,13 @@ void Saver::give_up(const std::string& reason) {
   const std::int64_t step = job_->step();
   abandoned_ = std::move(job_);
   abandoned_->give_up(world_.rank() == 0);
-  // Mostly it takes no time; a device that hangs is not waited for.
-  if (abandoned_->wait_for(kCleanUp)) {
+  // Mostly it takes no time; a device that hangs is not waited for, unless the thread reads what
+  // training would change.
+  bool has_ended = abandoned_->wait_for(kCleanUp);
+  while (!has_ended && !staging_) {
+    has_ended = abandoned_->wait_for(kCleanUp);
+  }
+  if (has_ended) {
     const std::optional<BackgroundWork::Outcome> outcome = abandoned_->outcome();
     if (world_.rank() == 0 && outcome && outcome->failed) {
       options_.warn(outcome->text);

@@ -36,9 +36,10 @@ struct RankFile;
 //
 // Every rank's thread writes a file of its own; what ranks say to each other goes over the control
 // group, by the thread that trains, at the calls below. All methods but those that say so are
-// collective: all ranks call them at the same points. A checkpoint that fails leaves nothing and
-// changes no other; every rank gets the same IoError, with the rank where it began. An error of the
-// world, such as a rank that died, comes as it is.
+// collective: all ranks call them at the same points. A checkpoint that fails changes no
+// other and leaves nothing, unless it is given up, at its deadline, while it gets its name: then it
+// may be there, whole. Every rank gets the same IoError, with the rank where it began. An error of
+// the world, such as a rank that died, comes as it is.
 //
 // The process has the lock of the run. Belongs to the thread of its rank.
 class Saver {
@@ -55,7 +56,8 @@ class Saver {
     std::set<std::int64_t> keep_steps = {};
     // From the call of save() on, for all of it.
     comm::Nanoseconds deadline = std::chrono::minutes(30);
-    // How long the system may take to show this rank what another has made.
+    // How long the system may take to show this rank what another has made. Less than the timeout
+    // of the world, which others may wait in meanwhile.
     comm::Nanoseconds visible_within = std::chrono::seconds(60);
     const comm::Clock* clock = &comm::monotonic_clock();
     // By which program, for the manifest.
@@ -76,7 +78,8 @@ class Saver {
   Saver(FileSystem& files, comm::World& world, TrainingState state, Options options);
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
-  // Ends what is under way, which leaves nothing that is valid. Not collective.
+  // Ends what is under way, which leaves nothing that is valid, or, where it is getting its name
+  // already, may come to be a checkpoint. Not collective.
   ~Saver();
 
   // Behind so many updates; objects are asked for their state. The parameters may change as soon as
@@ -111,8 +114,8 @@ class Saver {
   enum class Phase { Writing, Committing };
 
   void begin(std::int64_t step);
-  Openings open(const StateTensors& tensors, const SavedLayout& layout, std::int64_t step);
-  Manifest agree_on(const Openings& openings, const SavedLayout& layout);
+  Openings open(std::int64_t step);
+  Manifest agree_on(const Openings& openings);
   // Of this rank, with a copy of its values where there is memory for one.
   RankFile file_of(const StateTensors& tensors, const Manifest& manifest);
   void drop_staging(std::int64_t step, const std::string& attempt);

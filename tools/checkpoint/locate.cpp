@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "checkpoint/folder/names.h"
-#include "checkpoint/folder/scan.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
 
@@ -20,15 +20,23 @@ namespace {
 
 // Of a run (RunFolder::checkpoints()).
 constexpr std::string_view kCheckpointsFolder = "checkpoints";
+constexpr std::string_view kRunRecord = "run.json";
 
 bool is_checkpoint(FileSystem& files, const fs::path& path) {
   return checkpoint::step_of(path.filename().native()) ||
          files.kind_of(path / checkpoint::kManifestName);
 }
 
-// "runs/x/" is called as "runs/x".
-fs::path without_slash(const fs::path& path) {
-  return path.has_filename() || !path.has_parent_path() ? path : path.parent_path();
+// "runs/x/" is called as "runs/x", "." by its name, and a link by what it leads to.
+fs::path named(const fs::path& path) {
+  const fs::path whole =
+      path.filename() == "." || path.filename() == ".." ? fs::absolute(path) : path;
+  const fs::path normal = whole.lexically_normal();
+  const fs::path plain =
+      normal.has_filename() || !normal.has_relative_path() ? normal : normal.parent_path();
+  std::error_code error;
+  const fs::path target = fs::is_symlink(plain, error) ? fs::canonical(plain, error) : plain;
+  return error ? plain : target;
 }
 
 void check_is_folder(FileSystem& files, const fs::path& path) {
@@ -41,9 +49,10 @@ void check_is_folder(FileSystem& files, const fs::path& path) {
 
 }  // namespace
 
-fs::path find_checkpoints(FileSystem& files, const fs::path& path) {
+fs::path find_checkpoints(FileSystem& files, const fs::path& given) {
+  const fs::path path = named(given);
   check_is_folder(files, path);
-  const fs::path of_run = path / kCheckpointsFolder;
+  const fs::path of_run = named(path / kCheckpointsFolder);
   if (files.kind_of(of_run) == EntryKind::Folder) {
     return of_run;
   }
@@ -54,7 +63,7 @@ fs::path find_checkpoints(FileSystem& files, const fs::path& path) {
 }
 
 std::vector<fs::path> list_checkpoints(FileSystem& files, const fs::path& given) {
-  const fs::path path = without_slash(given);
+  const fs::path path = named(given);
   check_is_folder(files, path);
   if (is_checkpoint(files, path)) {
     return {path};
@@ -69,8 +78,34 @@ std::vector<fs::path> list_checkpoints(FileSystem& files, const fs::path& given)
   return found;
 }
 
+checkpoint::ValidCheckpoint look_at_checkpoint(FileSystem& files, const fs::path& path) {
+  const std::optional<std::int64_t> step = checkpoint::step_of(path.filename().native());
+  return step ? checkpoint::look_at_step(files, path.parent_path(), *step)
+              : checkpoint::look_at(files, path);
+}
+
+std::unique_ptr<checkpoint::RunLock> lock_run_of(FileSystem& files, const fs::path& given) {
+  for (const fs::path& run : {given, fs::absolute(given / "").parent_path().parent_path()}) {
+    if (files.kind_of(run / kRunRecord)) {
+      return checkpoint::RunLock::acquire(files, run);
+    }
+  }
+  return nullptr;
+}
+
+void check_apart(FileSystem& files, const fs::path& output) {
+  for (fs::path folder = fs::absolute(output).lexically_normal(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) &&
+                           name != checkpoint::kStagingFolder && name != checkpoint::kTrashFolder,
+                       "{}: lies in {}, where checkpoints alone are: give another place",
+                       output.string(), folder.string());
+  }
+}
+
 checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& given) {
-  const fs::path path = without_slash(given);
+  const fs::path path = named(given);
   check_is_folder(files, path);
   if (is_checkpoint(files, path)) {
     return checkpoint::CheckpointReader::open(files, path);

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <vector>
 
+#include "checkpoint/folder/lock.h"
+#include "checkpoint/folder/scan.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
 
@@ -22,5 +25,17 @@ std::vector<std::filesystem::path> list_checkpoints(checkpoint::FileSystem& file
 // The checkpoint itself, or the newest valid one of the folder. DataError saying what is wrong.
 checkpoint::CheckpointReader open_checkpoint(checkpoint::FileSystem& files,
                                              const std::filesystem::path& path);
+
+// What inspect and verify say of a checkpoint: DataError why it is not valid, its name included.
+checkpoint::ValidCheckpoint look_at_checkpoint(checkpoint::FileSystem& files,
+                                               const std::filesystem::path& path);
+
+// Whoever changes a folder of checkpoints has the lock of the run that it is of; null where it is
+// of none. `given` is either. ConfigError naming the process that has it.
+std::unique_ptr<checkpoint::RunLock> lock_run_of(checkpoint::FileSystem& files,
+                                                 const std::filesystem::path& given);
+
+// ConfigError where a file or folder would be made inside a checkpoint.
+void check_apart(checkpoint::FileSystem& files, const std::filesystem::path& output);
 
 }  // namespace fsdptrain::tools

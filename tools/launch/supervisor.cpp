@@ -75,6 +75,15 @@ Supervisor::Actions Supervisor::exited(std::span<const RankExit> ends,
     fail(cause_of(failed, reported), actions);
   } else if (const auto early = find_early()) {
     fail(*early, actions);
+  } else if (const auto stopped = std::ranges::find_if(ends,
+                                                       [this](const RankExit& end) {
+                                                         return phase_ == Phase::Stopping &&
+                                                                end.is_signal &&
+                                                                !ranks_[index(end.rank)].has_joined;
+                                                       });
+             stopped != ends.end()) {
+    // It is no failure, but nobody else would tell those that wait for it.
+    actions.tell = RankFailure{stopped->rank, describe(*stopped) + " before it joined the job"};
   }
   return actions;
 }

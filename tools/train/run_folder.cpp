@@ -121,6 +121,9 @@ void RunFolder::read_earlier(const Config& config, const Options& options) {
     return;
   }
   earlier_ = EarlierRun::read(record());
+  check<ConfigError>(earlier_.has_value(),
+                     "run.dir: the run in {} is gone since: give another folder, or try again",
+                     dir_.string());
   changes_ = allowed_changes(earlier_->config(), config, options, dir_.string());
 }
 

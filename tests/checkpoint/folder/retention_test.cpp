@@ -54,6 +54,13 @@ TEST_SUITE("checkpoint/folder/retention") {
     CHECK(steps_to_remove({}, {.keep_last = 1}).empty());
   }
 
+  TEST_CASE("what a run has committed stays, whatever lies beyond it") {
+    const Steps valid = {100, 90, 80, 70};
+    CHECK(steps_to_remove(valid, {.keep_last = 1, .newest = 90}) == Steps{80, 70});
+    CHECK(steps_to_remove(valid, {.keep_last = 2, .newest = 90}) == Steps{70});
+    CHECK(steps_to_remove(valid, {.keep_last = 1, .newest = 60}).empty());
+  }
+
   TEST_CASE("of any mix, the newest valid ones stay, and all that is not valid or no checkpoint") {
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
       CAPTURE(seed);

@@ -7,12 +7,14 @@
 #include "checkpoint/folder/scan.h"
 #include "checkpoint/folder/staging.h"
 #include "checkpoint/load/reader.h"
+#include "checkpoint/save/save_job.h"
 #include "runtime/base/error.h"
 #include "tests/support/checkpoint_run.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/memory_files.h"
 
-// A save that is cut off anywhere leaves a checkpoint to load: the new one or the one before.
+// A save that is cut off anywhere leaves a checkpoint to load: the new one or the one before; one
+// that a rank cannot begin ends on all of them.
 namespace fsdptrain::testing {
 namespace {
 
@@ -170,6 +172,36 @@ void lose_power_at_every_call(bool replaces) {
   }
 }
 
+// Has no states to give, once told.
+class Unsaveable final : public optim::Optimizer {
+ public:
+  void step(std::vector<nn::FlatChunk>& /*chunks*/, double /*lr*/,
+            const Tensor& /*gradient_scale*/) override {}
+  std::vector<optim::State> states() const override {
+    check<DeviceError>(!fails, "the device is {}", "lost");
+    return {};
+  }
+
+  bool fails = false;
+};
+
+// The texts of what save() throws on each rank; what it made is gone.
+std::vector<std::string> refusals(checkpoint::FileSystem& files, comm::World& world, Saver& saver) {
+  std::string text;
+  try {
+    saver.save(2);
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  std::vector<std::string> texts = world.exchange(text);
+  if (world.rank() == 0) {
+    CHECK(files.list(kFolder / checkpoint::kStagingFolder).empty());
+    CHECK(checkpoint::scan(files, kFolder).valid == std::vector<std::int64_t>{1});
+  }
+  world.exchange("it is looked at");
+  return texts;
+}
+
 TEST_SUITE("checkpoint/save/crash") {
   TEST_CASE("all ranks die at any call of a save: the last checkpoint loads and the run goes on") {
     kill_at_every_call(2, -1, false, false);
@@ -192,6 +224,50 @@ TEST_SUITE("checkpoint/save/crash") {
   }
   TEST_CASE("a loss of power at any call of a save that replaces a checkpoint leaves one of it") {
     lose_power_at_every_call(true);
+  }
+
+  TEST_CASE("a rank whose state cannot be had fails the save of all, with its error") {
+    for (const int failing : {0, 2}) {
+      MemoryFiles files;
+      files.make_folder("/run");
+      comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
+        CheckpointRun program(world, Mode::Sharded);
+        Unsaveable optimizer;
+        checkpoint::TrainingState state = program.state();
+        state.optimizer = &optimizer;
+        Saver saver(files, world, state, {.folder = kFolder, .async = false});
+        saver.save(1);
+        optimizer.fails = world.rank() == failing;
+        const std::string expected =
+            fmt::format("step 2 was not saved: rank {}: the device is lost", failing);
+        for (const std::string& text : refusals(files, world, saver)) {
+          CHECK(text.starts_with(expected));
+        }
+        optimizer.fails = false;
+        saver.save(3);
+        CHECK(saver.last_saved()->step == 3);
+      });
+    }
+  }
+
+  TEST_CASE("a job whose file cannot be made has failed, and can be given up") {
+    MemoryFiles files;
+    files.make_folder("/run");
+    checkpoint::SaveJob job(
+        {.files = &files,
+         .folder = kFolder,
+         .manifest = {},
+         .visible_within = {},
+         .retention = {},
+         .before_commit = {}},
+        []() -> checkpoint::RankFile { fail<IoError>("there is no {}", "memory"); });
+    CHECK(job.wait_for({}));
+    REQUIRE(job.outcome());
+    CHECK(job.outcome()->failed);
+    CHECK(job.outcome()->text.starts_with("there is no memory"));
+    job.give_up(true);
+    CHECK(job.wait_for(std::chrono::minutes(1)));
+    CHECK(job.outcome());
   }
 }
 

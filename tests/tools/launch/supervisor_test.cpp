@@ -248,6 +248,20 @@ TEST_SUITE("tools/launch/supervisor") {
     CHECK(job.finish_with(75) == 143);
   }
 
+  TEST_CASE("of a rank that a stop ends before it has joined, those that wait for it are told") {
+    Job job;
+    job.supervisor.signalled(SIGTERM);
+    RankExit end = signal(1, SIGTERM);
+    end.has_joined = false;
+    const auto told = job.ends({end});
+    REQUIRE(told.tell);
+    CHECK(told.tell->rank == 1);
+    CHECK(told.tell->text == "was ended by signal 15 (SIGTERM) before it joined the job");
+    CHECK(told.signals.empty());
+    CHECK(is_nothing(job.ends({signal(2, SIGTERM)})));
+    CHECK(job.finish_with(1) == 143);
+  }
+
   TEST_CASE("a signal to all processes of a job is no failure, even where a rank ends first") {
     for (const RankExit& end : {signal(1, SIGTERM), code(1, 143)}) {
       CAPTURE(describe(end));
