@@ -217,7 +217,7 @@ RunLock::~RunLock() {
     heart_.join();
   }
   try {
-    if (highest_generation(files_, lock_) == generation_) {
+    if (is_this(holder())) {
       write_new(files_, own_folder() / kReleasedName, "");
     }
   } catch (const std::exception& error) {
@@ -229,11 +229,19 @@ path RunLock::own_folder() const {
   return lock_ / generation_name(generation_);
 }
 
+std::optional<LockOwner> RunLock::holder() const {
+  const std::string number = generation_name(highest_generation(files_, lock_));
+  return parse_owner(text_at(files_, lock_ / number / kOwnerName));
+}
+
+bool RunLock::is_this(const std::optional<LockOwner>& owner) const {
+  // Not by its number: where somebody has removed all of the lock, they begin anew.
+  return owner && owner->token == options_.self.token;
+}
+
 void RunLock::check_held() {
-  const std::int64_t highest = highest_generation(files_, lock_);
-  const auto owner = parse_owner(text_at(files_, lock_ / generation_name(highest) / kOwnerName));
-  // Where somebody has removed all of the lock, numbers begin anew.
-  if (highest == generation_ && owner && owner->token == options_.self.token) {
+  const std::optional<LockOwner> owner = holder();
+  if (is_this(owner)) {
     return;
   }
   fail<IoError>(
@@ -243,6 +251,7 @@ void RunLock::check_held() {
 }
 
 void RunLock::beat() {
+  check_held();
   replace_text(files_, own_folder() / kHeartbeatName, fmt::format("{}\n", ++num_beats_));
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -63,6 +64,9 @@ class RunLock {
   RunLock(FileSystem& files, std::filesystem::path lock, std::int64_t generation, Options options);
   void run_heart();
   std::filesystem::path own_folder() const;
+  // Who has the lock now; none where nobody has left a name.
+  std::optional<LockOwner> holder() const;
+  bool is_this(const std::optional<LockOwner>& owner) const;
 
   FileSystem& files_;
   std::filesystem::path lock_;

@@ -165,6 +165,19 @@ TEST_SUITE("checkpoint/folder/lock") {
     CHECK_THROWS_AS(contest.acquire(process(3)), ConfigError);
   }
 
+  TEST_CASE(
+      "who has lost the lock because somebody removed it is told so, and leaves the next one's") {
+    Contest contest;
+    auto first = contest.acquire(process(1));
+    fs::remove_all(contest.folder / "lock");
+    const auto second = contest.acquire(process(2));
+    CHECK_THROWS_WITH_AS(first->check_held(), doctest::Contains("went to process 2"), IoError);
+    CHECK_THROWS_AS(first->beat(), IoError);
+    first.reset();
+    second->check_held();
+    CHECK_THROWS_WITH_AS(contest.acquire(process(3)), doctest::Contains("process 2"), ConfigError);
+  }
+
   TEST_CASE("of several that find a dead owner at the same time one gets the lock") {
     for (int round = 0; round < 40; ++round) {
       CAPTURE(round);
