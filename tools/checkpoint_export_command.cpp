@@ -18,8 +18,8 @@
 #include "tools/exit_code.h"
 #include "tools/plan/byte_size.h"
 #include "tools/progress.h"
+#include "tools/run/run_progress.h"
 #include "tools/stop_signals.h"
-#include "tools/train/run_progress.h"
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {

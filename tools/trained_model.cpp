@@ -2,8 +2,8 @@
 
 #include "runtime/base/error.h"
 #include "tools/commands.h"
+#include "tools/run/run_folder.h"
 #include "tools/train/from_config.h"
-#include "tools/train/run_folder.h"
 
 namespace fsdptrain::tools {
 

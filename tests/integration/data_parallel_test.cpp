@@ -20,9 +20,9 @@
 #include "tests/support/gpt2_run.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
+#include "tools/run/reporter.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/non_finite_policy.h"
-#include "tools/train/reporter.h"
 
 using namespace fsdptrain;
 

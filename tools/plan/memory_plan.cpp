@@ -10,9 +10,9 @@
 #include "runtime/base/rank_context.h"
 #include "tools/plan/plan_facts.h"
 #include "tools/plan/rehearsal.h"
+#include "tools/run/run_checkpoints.h"
 #include "tools/train/data_parallel.h"
 #include "tools/train/rank_mesh.h"
-#include "tools/train/run_checkpoints.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include "comm/world.h"
 #include "shard/sharded_model.h"
 #include "tools/config.h"
-#include "tools/train/reporter.h"
+#include "tools/run/reporter.h"
 #include "tools/train/train_step.h"
 
 namespace fsdptrain::tools {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "tools/config.h"
-#include "tools/train/run_folder.h"
-#include "tools/train/run_report.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/run_report.h"
 
 namespace fsdptrain::tools {
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "comm/world.h"
+#include "tools/run/reporter.h"
 #include "tools/train/datasets.h"
-#include "tools/train/reporter.h"
 #include "tools/train/training_rank.h"
 
 namespace fsdptrain::tools {

@@ -9,7 +9,7 @@
 #include "runtime/optim/weight_average.h"
 #include "shard/sharded_model.h"
 #include "tools/config.h"
-#include "tools/train/run_folder.h"
+#include "tools/run/run_folder.h"
 #include "tools/train/training_rank.h"
 
 // weights.safetensors and weights_ema.safetensors of a run (docs/formats.md): all parameters by

@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_fixture.h"
-#include "tools/train/run_start.h"
+#include "tools/run/run_start.h"
 
 namespace fsdptrain::tools {
 namespace {

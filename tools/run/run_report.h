@@ -12,10 +12,10 @@
 #include "runtime/base/memory_counters.h"
 #include "tools/config.h"
 #include "tools/config_changes.h"
+#include "tools/run/reporter.h"
 #include "tools/stopwatch.h"
 #include "tools/train/datasets.h"
 #include "tools/train/rank_waits.h"
-#include "tools/train/reporter.h"
 
 namespace fsdptrain::tools {
 

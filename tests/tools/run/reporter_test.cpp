@@ -1,4 +1,4 @@
-#include "tools/train/reporter.h"
+#include "tools/run/reporter.h"
 
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ namespace {
 using testing::read_file;
 using testing::TemporaryFolder;
 
-TEST_SUITE_BEGIN("tools/train/reporter");
+TEST_SUITE_BEGIN("tools/run/reporter");
 
 RunFolder folder_at(const std::filesystem::path& dir) {
   Config config;

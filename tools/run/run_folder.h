@@ -11,7 +11,7 @@
 #include "checkpoint/io/file_system.h"
 #include "tools/config.h"
 #include "tools/config_changes.h"
-#include "tools/train/earlier_run.h"
+#include "tools/run/earlier_run.h"
 
 namespace fsdptrain::tools {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tools/progress.h"
-#include "tools/train/json_lines.h"
+#include "tools/run/json_lines.h"
+#include "tools/run/run_folder.h"
 #include "tools/train/rank_waits.h"
-#include "tools/train/run_folder.h"
 
 namespace fsdptrain::tools {
 

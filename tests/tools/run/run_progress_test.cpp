@@ -1,4 +1,4 @@
-#include "tools/train/run_progress.h"
+#include "tools/run/run_progress.h"
 
 #include <string>
 
@@ -22,7 +22,7 @@ RunProgress some_progress() {
           .skipped_in_a_row = 2};
 }
 
-TEST_SUITE_BEGIN("tools/train/run_progress");
+TEST_SUITE_BEGIN("tools/run/run_progress");
 
 TEST_CASE("progress reads back to the same bits, with a best loss and without") {
   for (const bool has_best : {true, false}) {

@@ -1,4 +1,4 @@
-#include "tools/train/run_record.h"
+#include "tools/run/run_record.h"
 
 #include <chrono>
 #include <fmt/chrono.h>

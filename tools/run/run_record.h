@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tools/config_changes.h"
+#include "tools/run/earlier_run.h"
 #include "tools/train/datasets.h"
-#include "tools/train/earlier_run.h"
 
 namespace fsdptrain::tools {
 

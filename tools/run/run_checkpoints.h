@@ -10,8 +10,8 @@
 #include "checkpoint/save/saver.h"
 #include "comm/world.h"
 #include "tools/config.h"
+#include "tools/run/reporter.h"
 #include "tools/stopwatch.h"
-#include "tools/train/reporter.h"
 
 namespace fsdptrain::tools {
 

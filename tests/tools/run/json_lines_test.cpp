@@ -1,4 +1,4 @@
-#include "tools/train/json_lines.h"
+#include "tools/run/json_lines.h"
 
 #include <csignal>
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 using testing::read_file;
 using testing::TemporaryFolder;
 
-TEST_SUITE_BEGIN("tools/train/json_lines");
+TEST_SUITE_BEGIN("tools/run/json_lines");
 
 TEST_CASE("every line is in the file as soon as it is written") {
   const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-#include "tools/train/run_folder.h"
+#include "tools/run/run_folder.h"
 
 #include <fmt/format.h>
 #include <span>

@@ -1,4 +1,4 @@
-#include "tools/train/run_folder.h"
+#include "tools/run/run_folder.h"
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +18,7 @@
 #include "runtime/base/rank_context.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/config_print.h"
-#include "tools/train/run_record.h"
+#include "tools/run/run_record.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -63,7 +63,7 @@ std::vector<std::function<void(const Config&, const Options&)>> ways_in() {
           [](const Config& config, const Options& options) { RunFolder::claim(config, options); }};
 }
 
-TEST_SUITE_BEGIN("tools/train/run_folder");
+TEST_SUITE_BEGIN("tools/run/run_folder");
 
 TEST_CASE("of runs that begin at the same time, one has the folder") {
   constexpr int kRuns = 4;

@@ -1,11 +1,11 @@
-#include "tools/train/earlier_run.h"
+#include "tools/run/earlier_run.h"
 
 #include <fstream>
 #include <iterator>
 #include <system_error>
 
 #include "runtime/base/error.h"
-#include "tools/train/run_record.h"
+#include "tools/run/run_record.h"
 
 namespace fsdptrain::tools {
 namespace {

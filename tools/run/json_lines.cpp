@@ -1,4 +1,4 @@
-#include "tools/train/json_lines.h"
+#include "tools/run/json_lines.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "tools/train/run_record.h"
+#include "tools/run/run_record.h"
 
 #include <cstdlib>
 #include <ctime>
@@ -17,7 +17,7 @@ namespace {
 using testing::TemporaryFolder;
 using Json = nlohmann::ordered_json;
 
-TEST_SUITE_BEGIN("tools/train/run_record");
+TEST_SUITE_BEGIN("tools/run/run_record");
 
 RunFacts some_facts() {
   return {.num_ranks = 5,

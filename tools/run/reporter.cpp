@@ -1,4 +1,4 @@
-#include "tools/train/reporter.h"
+#include "tools/run/reporter.h"
 
 #include <algorithm>
 #include <cmath>

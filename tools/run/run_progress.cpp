@@ -1,4 +1,4 @@
-#include "tools/train/run_progress.h"
+#include "tools/run/run_progress.h"
 
 #include "runtime/base/error.h"
 #include "tools/config_changes.h"

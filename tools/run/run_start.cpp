@@ -1,4 +1,4 @@
-#include "tools/train/run_start.h"
+#include "tools/run/run_start.h"
 
 #include <algorithm>
 #include <exception>

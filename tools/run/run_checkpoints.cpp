@@ -1,4 +1,4 @@
-#include "tools/train/run_checkpoints.h"
+#include "tools/run/run_checkpoints.h"
 
 #include <algorithm>
 #include <charconv>

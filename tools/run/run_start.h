@@ -9,9 +9,9 @@
 
 #include "comm/world.h"
 #include "tools/config.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/run_record.h"
 #include "tools/stopwatch.h"
-#include "tools/train/run_folder.h"
-#include "tools/train/run_record.h"
 
 namespace fsdptrain::tools {
 

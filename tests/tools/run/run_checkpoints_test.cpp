@@ -1,4 +1,4 @@
-#include "tools/train/run_checkpoints.h"
+#include "tools/run/run_checkpoints.h"
 
 #include <filesystem>
 #include <optional>
@@ -51,7 +51,7 @@ bool exists(const fs::path& folder, std::int64_t step) {
   return fs::exists(folder / ("step-0000000" + std::to_string(step)) / "manifest.json");
 }
 
-TEST_SUITE_BEGIN("tools/train/run_checkpoints");
+TEST_SUITE_BEGIN("tools/run/run_checkpoints");
 
 TEST_CASE(
     "ranks agree on a signal that one has seen, and on what is due, also while one is saved") {
