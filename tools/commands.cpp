@@ -6,7 +6,7 @@
 
 #include "comm/init/environment.h"
 #include "runtime/base/error.h"
-#include "tools/config_fields.h"
+#include "tools/config/fields.h"
 
 namespace fsdptrain::tools {
 namespace {

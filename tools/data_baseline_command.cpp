@@ -8,7 +8,7 @@
 #include "runtime/data/token_dataset.h"
 #include "runtime/data/token_source.h"
 #include "tools/commands.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {

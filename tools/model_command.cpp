@@ -8,7 +8,7 @@
 #include "comm/meta/meta_ranks.h"
 #include "runtime/base/rank_context.h"
 #include "tools/commands.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/exit_code.h"
 #include "tools/model_summary.h"
 #include "tools/train/flops.h"

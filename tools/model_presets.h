@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

@@ -8,7 +8,7 @@
 #include "runtime/base/allocator.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/shape.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // What a configuration builds, and what a step of its training takes.
 namespace fsdptrain::tools {

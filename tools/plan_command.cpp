@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "tools/bench/process_memory.h"
 #include "tools/commands.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/exit_code.h"
 #include "tools/plan/byte_size.h"
 #include "tools/plan/plan_report.h"

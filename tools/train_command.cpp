@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "tools/commands.h"
-#include "tools/config.h"
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
+#include "tools/config/config.h"
 #include "tools/plan/comparison.h"
 #include "tools/plan/memory_plan.h"
 #include "tools/train/train.h"

@@ -1,8 +1,8 @@
 #include <string_view>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/config.h"
-#include "tools/config_print.h"
+#include "tools/config/config.h"
+#include "tools/config/print.h"
 
 void fsdptrain::fuzz::read_hostile(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

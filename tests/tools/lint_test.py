@@ -49,7 +49,7 @@ class Includes(unittest.TestCase):
                 ("models/parallelize.cpp", "shard/sharded_model.h"),
                 ("models/parallelize.cpp", "models/gpt2/model.h"),
                 ("tools/main.cpp", "models/parallelize.h"),
-                ("tests/a_test.cpp", "tools/config.h")):
+                ("tests/a_test.cpp", "tools/config/config.h")):
             with self.subTest(name=name, included=included):
                 self.assertEqual(self.includes(name, included), [])
 
@@ -71,7 +71,7 @@ class Includes(unittest.TestCase):
                 ("models/parallelize.cpp", "checkpoint/saver.h"),
                 ("checkpoint/a.cpp", "models/registry.h"),
                 ("runtime/data/a.cpp", "tests/support/check.h"),
-                ("examples/a.cpp", "tools/config.h"),
+                ("examples/a.cpp", "tools/config/config.h"),
                 ("tools/main.cpp", "tests/support/check.h")):
             with self.subTest(name=name, included=included):
                 self.assertEqual(len(self.includes(name, included)), 1)

@@ -10,7 +10,7 @@
 #include "runtime/base/rank_context.h"
 #include "tools/bench/library_gemm.h"
 #include "tools/commands.h"
-#include "tools/config_fields.h"
+#include "tools/config/fields.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tools/bench/report.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // What the command lines of benchmarks have in common.
 namespace fsdptrain::tools {

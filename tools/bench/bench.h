@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tools/bench/report.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // The benchmarks, one file each. All run on the rank context that is bound to this thread.
 namespace fsdptrain::tools {

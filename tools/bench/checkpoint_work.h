@@ -11,7 +11,7 @@
 #include "checkpoint/state/training_state.h"
 #include "comm/lone_world.h"
 #include "tools/bench/copy_roof.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/training_rank.h"
 
 namespace fsdptrain::tools {

@@ -6,7 +6,7 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/data/loader.h"
 #include "tools/bench/step_model.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

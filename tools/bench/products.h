@@ -8,7 +8,7 @@
 #include "runtime/base/allocator.h"
 #include "runtime/base/view.h"
 #include "tools/bench/library_gemm.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // The matrix products of one training step: 4 linears a layer and the head.
 namespace fsdptrain::tools {

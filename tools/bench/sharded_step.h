@@ -4,7 +4,7 @@
 
 #include "comm/process_group.h"
 #include "runtime/data/loader.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/training_rank.h"
 
 namespace fsdptrain::tools {

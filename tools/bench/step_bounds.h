@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

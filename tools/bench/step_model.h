@@ -5,7 +5,7 @@
 #include "comm/lone_world.h"
 #include "runtime/data/loader.h"
 #include "tools/bench/sharded_step.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

@@ -2,7 +2,7 @@
 
 #include "comm/init/init.h"
 #include "tools/bench/report.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // Steps of several ranks of this host, of which this process is one. All of them call the same, and
 // the report of rank 0 counts.

@@ -7,7 +7,7 @@
 
 #include "runtime/base/isa.h"
 #include "runtime/base/memory_counters.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/plan/padding.h"
 #include "tools/plan/phase_watch.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/datasets.h"
 
 namespace fsdptrain::tools {

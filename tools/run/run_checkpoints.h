@@ -9,7 +9,7 @@
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/save/saver.h"
 #include "comm/world.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/reporter.h"
 #include "tools/stopwatch.h"
 

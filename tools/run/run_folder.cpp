@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
-#include "tools/config_print.h"
+#include "tools/config/print.h"
 
 namespace fsdptrain::tools {
 

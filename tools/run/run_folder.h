@@ -9,8 +9,8 @@
 
 #include "checkpoint/folder/lock.h"
 #include "checkpoint/io/file_system.h"
-#include "tools/config.h"
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
+#include "tools/config/config.h"
 #include "tools/run/earlier_run.h"
 
 namespace fsdptrain::tools {

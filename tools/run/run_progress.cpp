@@ -1,8 +1,8 @@
 #include "tools/run/run_progress.h"
 
 #include "runtime/base/error.h"
-#include "tools/config_changes.h"
-#include "tools/config_print.h"
+#include "tools/config/changes.h"
+#include "tools/config/print.h"
 
 namespace fsdptrain::tools {
 namespace {

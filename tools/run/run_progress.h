@@ -9,7 +9,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/state/stateful.h"
 #include "runtime/data/token_header.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/weights.h"
 
 // What a run knows beside its tensors, and a checkpoint must hold for it to go on.

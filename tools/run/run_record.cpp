@@ -11,7 +11,7 @@
 #include "runtime/base/host_name.h"
 #include "runtime/base/rank_context.h"
 #include "tools/build_info.h"
-#include "tools/config_print.h"
+#include "tools/config/print.h"
 #include "tools/library_versions.h"
 #include "tools/machine/host.h"
 #include "tools/train/flops.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
 #include "tools/run/earlier_run.h"
 #include "tools/train/datasets.h"
 

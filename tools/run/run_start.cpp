@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {

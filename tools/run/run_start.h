@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_record.h"
 #include "tools/stopwatch.h"

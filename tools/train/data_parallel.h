@@ -8,7 +8,7 @@
 #include "comm/operation.h"
 #include "comm/world.h"
 #include "runtime/data/loader.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/train_step.h"
 
 // Training on all ranks of a world, each of which computes a share of every step.

@@ -7,7 +7,7 @@
 
 #include "runtime/data/loader.h"
 #include "runtime/data/token_dataset.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

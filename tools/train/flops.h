@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

@@ -11,7 +11,7 @@
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/optimizer.h"
 #include "shard/sharded_model.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/train_step.h"
 
 // From configuration to objects: the one place that knows both.

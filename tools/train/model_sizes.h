@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

@@ -5,7 +5,7 @@
 
 #include "comm/world.h"
 #include "shard/sharded_model.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/reporter.h"
 #include "tools/train/train_step.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/process_group.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 namespace fsdptrain::tools {
 

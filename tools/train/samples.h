@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "models/common/decoder.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // Texts that a model in training makes of eval.prompts.
 namespace fsdptrain::tools {

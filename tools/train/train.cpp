@@ -14,7 +14,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/processors.h"
-#include "tools/config_fields.h"
+#include "tools/config/fields.h"
 #include "tools/exit_code.h"
 #include "tools/standard_output.h"
 #include "tools/stop_signals.h"

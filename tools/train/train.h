@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_report.h"
 

@@ -12,7 +12,7 @@
 #include "comm/world.h"
 #include "runtime/data/loader.h"
 #include "runtime/optim/lr_schedule.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_progress.h"
 #include "tools/run/run_report.h"

@@ -8,7 +8,7 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/weight_average.h"
 #include "shard/sharded_model.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/train/train_step.h"
 
 namespace fsdptrain::tools {

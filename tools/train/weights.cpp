@@ -17,7 +17,7 @@
 #include "runtime/base/quoted.h"
 #include "runtime/tensor/transfer.h"
 #include "shard/parts.h"
-#include "tools/config_print.h"
+#include "tools/config/print.h"
 #include "tools/train/non_finite.h"
 
 namespace fsdptrain::tools {

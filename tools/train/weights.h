@@ -8,7 +8,7 @@
 #include "runtime/data/token_header.h"
 #include "runtime/optim/weight_average.h"
 #include "shard/sharded_model.h"
-#include "tools/config.h"
+#include "tools/config/config.h"
 #include "tools/run/run_folder.h"
 #include "tools/train/training_rank.h"
 

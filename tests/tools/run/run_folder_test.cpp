@@ -17,7 +17,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/rank_context.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/config_print.h"
+#include "tools/config/print.h"
 #include "tools/run/run_record.h"
 
 namespace fsdptrain::tools {

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 #include <set>
 #include <string>
@@ -7,8 +7,8 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tools/config_fields.h"
-#include "tools/config_print.h"
+#include "tools/config/fields.h"
+#include "tools/config/print.h"
 
 namespace fsdptrain::tools {
 namespace {

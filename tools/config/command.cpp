@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "tools/commands.h"
-#include "tools/config.h"
-#include "tools/config_print.h"
+#include "tools/config/config.h"
+#include "tools/config/print.h"
 #include "tools/exit_code.h"
 
 namespace fsdptrain::tools {

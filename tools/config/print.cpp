@@ -1,9 +1,9 @@
-#include "tools/config_print.h"
+#include "tools/config/print.h"
 
 #include <fmt/format.h>
 
-#include "tools/config_fields.h"
-#include "tools/config_rules.h"
+#include "tools/config/fields.h"
+#include "tools/config/rules.h"
 #include "tools/model_presets.h"
 
 namespace fsdptrain::tools {
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-<!-- Made by `fsdptrain config --markdown` from tools/config_fields.cpp: do not edit. -->
+<!-- Made by `fsdptrain config --markdown` from tools/config/fields.cpp: do not edit. -->
 
 A run is told by a TOML file. Every key has a default except those that say otherwise; an unknown
 key, a wrong type and a value out of range are errors. `--set section.key=value` overrides the file,

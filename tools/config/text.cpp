@@ -1,4 +1,4 @@
-#include "tools/config_text.h"
+#include "tools/config/text.h"
 
 #include <algorithm>
 

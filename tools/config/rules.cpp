@@ -1,4 +1,4 @@
-#include "tools/config_rules.h"
+#include "tools/config/rules.h"
 
 #include <algorithm>
 #include <fmt/format.h>

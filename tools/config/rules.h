@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "tools/config.h"
-#include "tools/config_fields.h"
+#include "tools/config/config.h"
+#include "tools/config/fields.h"
 
 // The keys of a [[rules]] table, which says what is different about some parameters.
 namespace fsdptrain::tools {

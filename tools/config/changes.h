@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // What differs between two configurations of one run. The keys have two parts: what decides about
 // the numbers that a run computes, which must stay while it goes on, and how and where it is

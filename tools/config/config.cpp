@@ -1,4 +1,4 @@
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 #include <algorithm>
 #include <exception>
@@ -10,9 +10,9 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
-#include "tools/config_fields.h"
-#include "tools/config_rules.h"
-#include "tools/config_text.h"
+#include "tools/config/fields.h"
+#include "tools/config/rules.h"
+#include "tools/config/text.h"
 #include "tools/model_presets.h"
 
 namespace fsdptrain::tools {

@@ -1,4 +1,4 @@
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
 
 #include <algorithm>
 #include <string>
@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/error.h"
-#include "tools/config_fields.h"
+#include "tools/config/fields.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "tools/config.h"
+#include "tools/config/config.h"
 
 // The table of configuration keys: it drives parsing, overrides, checks, printing and
 // docs/config.md.

@@ -1,4 +1,4 @@
-#include "tools/config_changes.h"
+#include "tools/config/changes.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 
 #include "checkpoint/format/digest.h"
 #include "runtime/base/error.h"
-#include "tools/config_fields.h"
-#include "tools/config_rules.h"
+#include "tools/config/fields.h"
+#include "tools/config/rules.h"
 
 namespace fsdptrain::tools {
 namespace {

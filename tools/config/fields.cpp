@@ -1,4 +1,4 @@
-#include "tools/config_fields.h"
+#include "tools/config/fields.h"
 
 #include <algorithm>
 #include <cmath>
