@@ -12,12 +12,12 @@
 #include "runtime/base/error.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
+#include "tools/model/trained_model.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 #include "tools/stop_signals.h"
 #include "tools/train/datasets.h"
 #include "tools/train/evaluation.h"
-#include "tools/trained_model.h"
 
 namespace fsdptrain::tools {
 namespace {

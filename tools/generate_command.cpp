@@ -20,8 +20,8 @@
 #include "tools/generate/byte_prompt.h"
 #include "tools/generate/keep_gathered.h"
 #include "tools/generate/sampler.h"
+#include "tools/model/trained_model.h"
 #include "tools/standard_output.h"
-#include "tools/trained_model.h"
 
 namespace fsdptrain::tools {
 namespace {

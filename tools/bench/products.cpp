@@ -7,7 +7,7 @@
 #include "runtime/base/rank_context.h"
 #include "runtime/ops/linear_cross_entropy.h"
 #include "tools/bench/timing.h"
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 #include "tools/train/model_sizes.h"
 
 namespace fsdptrain::tools {

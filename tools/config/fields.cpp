@@ -6,7 +6,7 @@
 
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 
 namespace fsdptrain::tools {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tools/config/fields.h"
 #include "tools/config/rules.h"
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 
 namespace fsdptrain::tools {
 namespace {

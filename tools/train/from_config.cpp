@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 #include "tools/train/flops.h"
 #include "tools/train/model_sizes.h"
 

@@ -1,6 +1,6 @@
 #include "tools/train/model_sizes.h"
 
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 
 namespace fsdptrain::tools {
 

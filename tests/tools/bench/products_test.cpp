@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 #include "tools/train/flops.h"
 
 namespace fsdptrain::tools {

@@ -5,8 +5,8 @@
 #include "comm/meta/meta_ranks.h"
 #include "runtime/base/rank_context.h"
 #include "tools/bench/process_memory.h"
-#include "tools/model_presets.h"
-#include "tools/model_summary.h"
+#include "tools/model/presets.h"
+#include "tools/model/summary.h"
 #include "tools/train/flops.h"
 
 namespace fsdptrain::tools {

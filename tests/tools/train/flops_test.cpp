@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/rank_context.h"
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 #include "tools/train/from_config.h"
 
 namespace fsdptrain::tools {

@@ -1,4 +1,4 @@
-#include "tools/model_presets.h"
+#include "tools/model/presets.h"
 
 #include <algorithm>
 #include <iterator>

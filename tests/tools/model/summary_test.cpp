@@ -1,4 +1,4 @@
-#include "tools/model_summary.h"
+#include "tools/model/summary.h"
 
 #include <algorithm>
 #include <string>

@@ -10,7 +10,7 @@
 #include "tools/commands.h"
 #include "tools/config/config.h"
 #include "tools/exit_code.h"
-#include "tools/model_summary.h"
+#include "tools/model/summary.h"
 #include "tools/train/flops.h"
 
 namespace fsdptrain::tools {

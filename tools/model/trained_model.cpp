@@ -1,4 +1,4 @@
-#include "tools/trained_model.h"
+#include "tools/model/trained_model.h"
 
 #include "runtime/base/error.h"
 #include "tools/commands.h"
