@@ -8,8 +8,10 @@
 #include <string_view>
 #include <vector>
 
-// The subcommands of fsdptrain, one file each. A file declares its arguments on `app` and returns
-// what runs once they are parsed; main.cpp and data_command.cpp list them.
+// The subcommands of fsdptrain, one file each: `plan` is plan/command.cpp, `data prepare` is
+// data/prepare_command.cpp, and one without a folder is here (eval_command.cpp). A file declares
+// its arguments on `app` and returns what runs once they are parsed; main.cpp and the command.cpp
+// of a folder list them.
 namespace fsdptrain::tools {
 
 struct LaunchWords;
