@@ -8,7 +8,7 @@
 #include <span>
 
 #include "checkpoint/convert/parts.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/ops/cast.h"

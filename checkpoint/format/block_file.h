@@ -14,8 +14,8 @@
 
 #include "checkpoint/format/digest.h"
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/file.h"
+#include "checkpoint/safetensors/header.h"
 
 // One file of a checkpoint (FORMAT.md): a safetensors file whose first tensor is a table with the
 // XXH3-64 of each 1 MiB block of the bytes behind it, so that a reader verifies the blocks it

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "checkpoint/format/block_file.h"
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/layout.h"
 #include "kernels/checksum.h"
 #include "runtime/base/error.h"
 

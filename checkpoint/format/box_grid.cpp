@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

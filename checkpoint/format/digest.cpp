@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

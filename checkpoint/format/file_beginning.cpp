@@ -4,7 +4,7 @@
 #include <span>
 
 #include "checkpoint/format/block_file.h"
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/layout.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

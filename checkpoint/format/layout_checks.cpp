@@ -6,7 +6,7 @@
 
 #include "checkpoint/format/box_grid.h"
 #include "checkpoint/format/layout.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

@@ -9,7 +9,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "checkpoint/format/record_reader.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

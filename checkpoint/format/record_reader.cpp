@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {

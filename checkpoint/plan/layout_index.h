@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/format/layout.h"
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/layout.h"
 
 namespace fsdptrain::checkpoint {
 

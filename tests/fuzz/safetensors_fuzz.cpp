@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "tests/fuzz/fuzz.h"
 
 void fsdptrain::fuzz::read_hostile(std::span<const std::byte> bytes) {

@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/data/prepare.h"
 #include "tests/fakecuda/expect.h"

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/tensor/tensor.h"
 #include "tests/support/max_or_nan.h"
 

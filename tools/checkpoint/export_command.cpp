@@ -10,7 +10,7 @@
 #include "checkpoint/convert/export.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
 #include "tools/checkpoint/locate.h"

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "tests/support/fixture_checkpoint.h"
 #include "tests/support/temporary_folder.h"

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/file_bytes.h"

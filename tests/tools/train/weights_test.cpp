@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "comm/lone_world.h"
 #include "comm/run_ranks.h"
 #include "kernels/copy.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/shape.h"
 

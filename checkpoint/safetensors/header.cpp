@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 
 #include <algorithm>
 #include <array>

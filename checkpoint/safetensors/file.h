@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/safetensors_header.h"
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/header.h"
+#include "checkpoint/safetensors/layout.h"
 #include "runtime/base/file.h"
 
 // Safetensors files as names and raw bytes; nothing here knows what a Tensor is.

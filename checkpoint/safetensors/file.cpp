@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/layout.h"
 
 #include <algorithm>
 #include <array>
