@@ -9,7 +9,7 @@
 #include "checkpoint/convert/parts.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/plan/layout_index.h"
 #include "checkpoint/save/manifest_file.h"

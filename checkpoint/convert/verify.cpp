@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/plan/layout_index.h"
 #include "runtime/base/error.h"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/block_file.h"
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/blocks/block_file.h"
+#include "checkpoint/format/layout/layout.h"
 
 // manifest.json of a checkpoint (FORMAT.md): what its files are and what lies where in them. Of the
 // order of ranks + tensors, never their product.

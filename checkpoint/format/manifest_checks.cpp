@@ -4,7 +4,7 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"

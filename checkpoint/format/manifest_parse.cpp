@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/json_records.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"

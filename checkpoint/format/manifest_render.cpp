@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "checkpoint/safetensors/header.h"

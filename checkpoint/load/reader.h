@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/plan/read_plan.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 #include "checkpoint/safetensors/layout.h"
 
 namespace fsdptrain::checkpoint {

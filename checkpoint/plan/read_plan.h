@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/box_grid.h"
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/box_grid.h"
+#include "checkpoint/format/layout/layout.h"
 #include "checkpoint/plan/row_map.h"
 
 // Which saved pieces have what a reader wants: pure arithmetic, without a loop over files or over

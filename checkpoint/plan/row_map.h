@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 
 namespace fsdptrain::checkpoint {
 

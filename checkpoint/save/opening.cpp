@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <set>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
 

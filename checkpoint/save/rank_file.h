@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/io/file_system.h"
 
 // The file of one rank.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 #include "checkpoint/state/stateful.h"
 #include "comm/process_group.h"
 #include "runtime/optim/optimizer.h"

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/file_bytes.h"
 #include "tests/support/memory_files.h"

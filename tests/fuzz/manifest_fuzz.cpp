@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "checkpoint/plan/layout_index.h"

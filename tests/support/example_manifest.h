@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "tests/support/file_bytes.h"

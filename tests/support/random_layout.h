@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 #include "checkpoint/plan/row_map.h"
 #include "runtime/base/random.h"
 

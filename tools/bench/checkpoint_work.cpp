@@ -8,7 +8,7 @@
 #include "checkpoint/convert/verify.h"
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/scan.h"
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/save/rank_file.h"
 #include "runtime/base/error.h"

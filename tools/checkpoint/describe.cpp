@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "tools/plan/byte_size.h"
 
 namespace fsdptrain::tools {

@@ -4,7 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "runtime/base/error.h"
 #include "tools/config/fields.h"
 #include "tools/config/rules.h"

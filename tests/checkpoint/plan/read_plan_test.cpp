@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/plan/layout_index.h"
 #include "runtime/base/error.h"
 #include "tests/support/memory_files.h"

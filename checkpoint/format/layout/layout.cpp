@@ -1,4 +1,4 @@
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 
 #include <algorithm>
 #include <fmt/format.h>

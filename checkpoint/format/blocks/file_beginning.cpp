@@ -1,9 +1,9 @@
-#include "checkpoint/format/file_beginning.h"
+#include "checkpoint/format/blocks/file_beginning.h"
 
 #include <array>
 #include <span>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/safetensors/layout.h"
 #include "runtime/base/error.h"
 

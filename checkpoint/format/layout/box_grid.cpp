@@ -1,4 +1,4 @@
-#include "checkpoint/format/box_grid.h"
+#include "checkpoint/format/layout/box_grid.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/io/file_system.h"
 
 // What a block file has before its data, as bytes.

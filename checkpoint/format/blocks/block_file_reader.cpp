@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "checkpoint/format/block_file.h"
-#include "checkpoint/format/file_beginning.h"
+#include "checkpoint/format/blocks/block_file.h"
+#include "checkpoint/format/blocks/file_beginning.h"
 #include "kernels/checksum.h"
 #include "runtime/base/error.h"
 

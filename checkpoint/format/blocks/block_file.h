@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/safetensors/file.h"
 #include "checkpoint/safetensors/header.h"

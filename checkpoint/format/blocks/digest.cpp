@@ -1,4 +1,4 @@
-#include "checkpoint/format/digest.h"
+#include "checkpoint/format/blocks/digest.h"
 
 #include <algorithm>
 #include <charconv>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/layout.h"
 
 // The pieces of a tensor that is saved in boxes, found by place.
 namespace fsdptrain::checkpoint {

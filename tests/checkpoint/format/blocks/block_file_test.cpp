@@ -1,4 +1,4 @@
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 
 #include <algorithm>
 #include <array>

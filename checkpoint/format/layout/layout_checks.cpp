@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "checkpoint/format/box_grid.h"
-#include "checkpoint/format/layout.h"
+#include "checkpoint/format/layout/box_grid.h"
+#include "checkpoint/format/layout/layout.h"
 #include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 

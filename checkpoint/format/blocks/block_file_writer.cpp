@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/format/block_file.h"
+#include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/safetensors/layout.h"
 #include "kernels/checksum.h"
 #include "runtime/base/error.h"
