@@ -37,9 +37,9 @@ std::uint64_t export_nbytes(const CheckpointReader& source, const ExportOptions&
 // One plane of all tensors as plain safetensors with the model's names. `output` is a file, which
 // is replaced if it is there; with max_file_nbytes a folder, made where it is missing, of files
 // "model-00001-of-00003.safetensors" and "model.safetensors.index.json", in the form of Hugging
-// Face's. Holds the largest tensor. ConfigError for a plane that no group has. A file appears when
-// it is whole; the index, by which the others are found, last. `each` gets the bytes that were
-// read.
+// Face's. Holds the largest tensor, and what it is cast to beside it. ConfigError for a plane that
+// no group has. A file appears when it is whole; the index, by which the others are found, last.
+// `each` gets the bytes that were read.
 Exported export_model(CheckpointReader& source, const std::filesystem::path& output,
                       const ExportOptions& options,
                       const std::function<void(std::uint64_t nbytes)>& each);
