@@ -16,23 +16,13 @@
 namespace fsdptrain::checkpoint {
 namespace {
 
-const SavedGroup& group_of(const Manifest& manifest, const SavedTensor& tensor) {
-  return manifest.layout.groups[static_cast<std::size_t>(tensor.group)];
-}
-
-const SavedPlane* find_plane(const std::vector<SavedPlane>& planes, const std::string& name) {
-  const auto found = std::find_if(planes.begin(), planes.end(),
-                                  [&](const SavedPlane& plane) { return plane.name == name; });
-  return found == planes.end() ? nullptr : &*found;
-}
-
 // Of a tensor that both have in one shape.
 void match_planes(const Manifest& a, const SavedTensor& in_a, const Manifest& b,
                   const SavedTensor& in_b, Comparable& result) {
-  const std::vector<SavedPlane>& planes_a = group_of(a, in_a).planes;
-  const std::vector<SavedPlane>& planes_b = group_of(b, in_b).planes;
-  for (const SavedPlane& plane : planes_a) {
-    const SavedPlane* const other = find_plane(planes_b, plane.name);
+  const SavedGroup& group_a = group_of(a.layout, in_a);
+  const SavedGroup& group_b = group_of(b.layout, in_b);
+  for (const SavedPlane& plane : group_a.planes) {
+    const SavedPlane* const other = find_plane(group_b, plane.name);
     if (other == nullptr) {
       result.differences.push_back(fmt::format("{}/{}: only in the first", plane.name, in_a.name));
     } else if (other->dtype != plane.dtype) {
@@ -42,8 +32,8 @@ void match_planes(const Manifest& a, const SavedTensor& in_a, const Manifest& b,
       result.common.push_back({&in_a, &in_b, plane});
     }
   }
-  for (const SavedPlane& plane : planes_b) {
-    if (find_plane(planes_a, plane.name) == nullptr) {
+  for (const SavedPlane& plane : group_b.planes) {
+    if (find_plane(group_a, plane.name) == nullptr) {
       result.differences.push_back(fmt::format("{}/{}: only in the second", plane.name, in_b.name));
     }
   }

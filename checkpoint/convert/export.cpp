@@ -42,9 +42,10 @@ std::vector<Exporting> tensors_of(const CheckpointReader& source, const ExportOp
   check_plane(source.manifest().layout, options.plane);
   std::vector<Exporting> tensors;
   for (const SavedTensor& tensor : source.manifest().layout.tensors) {
-    const SavedPlane* plane = source.find_plane(tensor, options.plane);
+    const SavedGroup& group = group_of(source.manifest().layout, tensor);
+    const SavedPlane* plane = find_plane(group, options.plane);
     if (plane == nullptr) {
-      plane = source.find_plane(tensor, kParameters);
+      plane = find_plane(group, kParameters);
     }
     const DType dtype =
         is_floating(plane->dtype) ? options.dtype.value_or(plane->dtype) : plane->dtype;

@@ -96,8 +96,8 @@ void check_objects(const Manifest& manifest, std::int64_t num_ranks) {
 std::uint64_t values_nbytes(const SavedLayout& layout) {
   std::uint64_t nbytes = 0;
   for (const SavedTensor& tensor : layout.tensors) {
-    nbytes += static_cast<std::uint64_t>(tensor.shape.numel()) *
-              element_nbytes(layout.groups[static_cast<std::size_t>(tensor.group)]);
+    nbytes +=
+        static_cast<std::uint64_t>(tensor.shape.numel()) * element_nbytes(group_of(layout, tensor));
   }
   return nbytes;
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/format/blocks/block_file.h"
 #include "checkpoint/plan/layout_index.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -15,7 +14,6 @@ namespace {
 
 using std::filesystem::path;
 
-constexpr const char* kLockName = "lock";
 // In an owner's folder.
 constexpr const char* kOwnerName = "owner.json";
 constexpr const char* kHeartbeatName = "heartbeat";
@@ -57,13 +55,6 @@ std::string text_at(FileSystem& files, const path& file) {
   } catch (const DataError&) {
     return {};
   }
-}
-
-void write_new(FileSystem& files, const path& file, const std::string& text) {
-  const auto out = files.create(file);
-  out->write_at(0, std::as_bytes(std::span(text)));
-  out->sync();
-  out->close();
 }
 
 [[noreturn]] void refuse(const path& lock, const std::string& owner) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "checkpoint/folder/lock_owner.h"
@@ -15,6 +17,9 @@
 #include "comm/clock.h"
 
 namespace fsdptrain::checkpoint {
+
+// In the folder of a run.
+inline constexpr std::string_view kLockName = "lock";
 
 // One process at a time has a run's folder: `lock` in it is a folder that says who. An owner that
 // died in the same boot of the machine is replaced at once; one of another machine, or of which

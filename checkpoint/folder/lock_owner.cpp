@@ -3,8 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -16,6 +14,7 @@
 
 #include "checkpoint/folder/names.h"
 #include "runtime/base/host_name.h"
+#include "runtime/base/utc.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -65,7 +64,7 @@ LockOwner this_process() {
           .pid = pid,
           .start_time = process_state(pid).value_or(ProcessState{}).start_time,
           .token = make_attempt(),
-          .since = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
+          .since = now_utc()};
 }
 
 bool is_neighbor(const LockOwner& owner, const LockOwner& self) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <optional>
-#include <span>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/format/manifest.h"
@@ -90,10 +89,7 @@ path make_staging(FileSystem& files, const path& folder, std::int64_t step,
   files.make_folder(folder / kStagingFolder);
   path staging = folder / kStagingFolder / staging_name(step, attempt);
   check<IoError>(files.make_folder(staging), "{}: is there already", staging.string());
-  const auto nonce = files.create(staging / kNonceName);
-  nonce->write_at(0, std::as_bytes(std::span(attempt)));
-  nonce->sync();
-  nonce->close();
+  write_new(files, staging / kNonceName, attempt);
   return staging;
 }
 

@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest_text.h"
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {

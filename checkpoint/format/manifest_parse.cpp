@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -9,8 +11,9 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
 #include "checkpoint/format/record_reader.h"
-#include "checkpoint/safetensors/header.h"
+#include "checkpoint/safetensors/dtype_names.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -204,8 +207,7 @@ void check_digest(const std::string& source, std::string_view text) {
                    source);
   const Digest stored = parse_digest(tail.substr(kManifestDigest.size(), kDigits),
                                      source + ": the manifest's digest");
-  const Digest actual =
-      digest_of(std::as_bytes(std::span(text.substr(0, text.size() - tail_nbytes))));
+  const Digest actual = digest_of(text.substr(0, text.size() - tail_nbytes));
   check<DataError>(stored == actual,
                    "{}: the manifest is damaged or was edited: it has the digest {}, but says {}",
                    source, to_string(actual), to_string(stored));

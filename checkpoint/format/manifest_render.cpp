@@ -4,7 +4,7 @@
 #include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
-#include "checkpoint/safetensors/header.h"
+#include "checkpoint/safetensors/dtype_names.h"
 #include "runtime/base/error.h"
 
 namespace fsdptrain::checkpoint {
@@ -100,7 +100,7 @@ std::string render_manifest(const Manifest& manifest) {
     separator = ",\n";
   }
   text += "},\n";
-  const std::string digest = to_string(digest_of(std::as_bytes(std::span(text))));
+  const std::string digest = to_string(digest_of(text));
   return text.append(kManifestDigest).append(digest).append(kManifestEnd);
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 

@@ -70,15 +70,19 @@ std::string read_text(FileSystem& files, const std::filesystem::path& path,
   return text;
 }
 
+void write_new(FileSystem& files, const std::filesystem::path& path, std::string_view text) {
+  const std::unique_ptr<WritableFile> file = files.create(path);
+  file->write_at(0, std::as_bytes(std::span(text)));
+  file->sync();
+  file->close();
+}
+
 void replace_text(FileSystem& files, const std::filesystem::path& path, const std::string& text) {
   std::filesystem::path unfinished = path;
   unfinished += ".new";
   // Of a writer that was killed.
   remove_all(files, unfinished);
-  const std::unique_ptr<WritableFile> file = files.create(unfinished);
-  file->write_at(0, std::as_bytes(std::span(text)));
-  file->sync();
-  file->close();
+  write_new(files, unfinished, text);
   files.rename(unfinished, path);
   files.sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }

@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // All that checkpoints ask of a file system, so that tests can put another in its place: one that
-// fails, one that loses power. Nothing else in checkpoint/ opens, lists or renames.
+// fails, one that loses power. Plain safetensors files, which exports are, go through
+// runtime/base/file.h instead.
 namespace fsdptrain::checkpoint {
 
 // An open file to read; closed with the object. Several threads may read at the same time.
@@ -92,8 +94,6 @@ class FileSystem {
   virtual void remove_folder(const std::filesystem::path& path) = 0;
   // Returns when the names in it have reached the device.
   virtual void sync_folder(const std::filesystem::path& path) = 0;
-  // For messages: 0 where it is not known.
-  virtual std::uint64_t free_bytes(const std::filesystem::path& path) = 0;
 };
 
 // That of the system. Without state: any number of them are alike.
@@ -105,6 +105,9 @@ void remove_all(FileSystem& files, const std::filesystem::path& path);
 // The whole of a small file. DataError where it has more than `max_nbytes`.
 std::string read_text(FileSystem& files, const std::filesystem::path& path,
                       std::uint64_t max_nbytes);
+// A new file. Its bytes have reached the device when it returns, its name only behind
+// sync_folder().
+void write_new(FileSystem& files, const std::filesystem::path& path, std::string_view text);
 // In one step, through `path` with ".new" behind it, which one writer has; both bytes and name have
 // reached the device when it returns. Replaces a file that is there.
 void replace_text(FileSystem& files, const std::filesystem::path& path, const std::string& text);

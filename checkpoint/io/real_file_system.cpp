@@ -55,10 +55,6 @@ class Descriptor {
   int number_;
 };
 
-std::uint64_t free_bytes_of(int status, const struct statvfs& facts) {
-  return status == 0 ? static_cast<std::uint64_t>(facts.f_bavail) * facts.f_frsize : 0;
-}
-
 class RealReadableFile final : public ReadableFile {
  public:
   RealReadableFile(fs::path path, Descriptor descriptor, std::uint64_t size)
@@ -123,8 +119,9 @@ class RealWritableFile final : public WritableFile {
     std::string space;
     if (error == ENOSPC || error == EDQUOT) {
       struct statvfs facts {};
-      const int status = ::fstatvfs(descriptor_.number(), &facts);
-      space = fmt::format(" ({} bytes are free there)", free_bytes_of(status, facts));
+      const bool known = ::fstatvfs(descriptor_.number(), &facts) == 0;
+      const auto free = static_cast<std::uint64_t>(facts.f_bavail) * facts.f_frsize;
+      space = fmt::format(" ({} bytes are free there)", known ? free : 0);
     }
     fail_path(path_, fmt::format("writing {} bytes at offset {}{}", nbytes, offset, space), error);
   }
@@ -139,8 +136,10 @@ EntryKind kind_of_type(fs::file_type type) {
                                             : EntryKind::Other;
 }
 
-// A folder replaces nothing: without the flag of the system, which not every file system knows, an
-// empty folder would be replaced, and where another process makes one meanwhile, is.
+// Returns errno, 0 for success. rename() alone would replace an empty folder; RENAME_NOREPLACE
+// keeps the system from it. A file system that does not know the flag is asked first whether the
+// name is free: there, an empty folder that another process makes between the two calls is
+// replaced.
 int rename_folder(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
     return 0;
@@ -164,7 +163,6 @@ class RealFileSystem final : public FileSystem {
   std::optional<EntryKind> kind_of(const fs::path& path) override;
   void rename(const fs::path& from, const fs::path& to) override;
   void sync_folder(const fs::path& path) override;
-  std::uint64_t free_bytes(const fs::path& path) override;
 
   void remove_file(const fs::path& path) override {
     check_call(::unlink(path.c_str()) == 0, path, "removing the file");
@@ -269,12 +267,6 @@ void RealFileSystem::sync_folder(const fs::path& path) {
   check_call(descriptor.number() >= 0, path, "opening the folder");
   const int status = uninterrupted([&] { return ::fsync(descriptor.number()); });
   check_call(status == 0, path, "writing the folder to the device");
-}
-
-std::uint64_t RealFileSystem::free_bytes(const fs::path& path) {
-  struct statvfs facts {};
-  const int status = ::statvfs(path.c_str(), &facts);
-  return free_bytes_of(status, facts);
 }
 
 }  // namespace

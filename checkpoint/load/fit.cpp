@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <span>
+#include <fmt/ranges.h>
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -68,15 +68,11 @@ class Fitting {
     }
   }
 
-  std::span<const SavedPlane> planes_of(const SavedTensor& saved) const {
-    return manifest_.layout.groups[static_cast<std::size_t>(saved.group)].planes;
-  }
-
   void fit_plane(Match match, const StatePlane& plane) {
-    const auto planes = planes_of(*match.saved);
-    const auto found = std::ranges::find(planes, plane.name, &SavedPlane::name);
+    const SavedPlane* const found =
+        find_plane(group_of(manifest_.layout, *match.saved), plane.name);
     const std::string name = plane_of(plane.name, match.saved->name);
-    if (found == planes.end()) {
+    if (found == nullptr) {
       differ(fmt::format("{} is missing", name));
       return;
     }
@@ -94,7 +90,7 @@ class Fitting {
   // What is saved of a parameter and has no place here, and counts of updates.
   void fit_unwanted(const SavedTensor& saved, const StateTensor& tensor) {
     const StateGroup& group = tensors_.groups[tensor.group];
-    for (const SavedPlane& plane : planes_of(saved)) {
+    for (const SavedPlane& plane : group_of(manifest_.layout, saved).planes) {
       if (std::ranges::find(group.planes, plane.name, &StatePlane::name) == group.planes.end()) {
         differ(fmt::format("{} has no place here", plane_of(plane.name, saved.name)));
       }

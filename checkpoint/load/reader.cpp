@@ -63,13 +63,6 @@ const SavedTensor* CheckpointReader::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &manifest_.layout.tensors[found->second];
 }
 
-const SavedPlane* CheckpointReader::find_plane(const SavedTensor& tensor,
-                                               std::string_view plane) const {
-  const auto& planes = manifest_.layout.groups[static_cast<std::size_t>(tensor.group)].planes;
-  const auto found = std::ranges::find(planes, plane, &SavedPlane::name);
-  return found == planes.end() ? nullptr : &*found;
-}
-
 void CheckpointReader::read(std::span<const Want> wants) {
   std::vector<Source> sources;
   for (const Want& want : wants) {
@@ -88,7 +81,7 @@ void CheckpointReader::read(std::span<const Want> wants) {
 
 void CheckpointReader::add_sources(std::vector<Source>& sources, const Want& want) const {
   const SavedTensor& tensor = *want.tensor;
-  const SavedPlane* const plane = find_plane(tensor, want.plane);
+  const SavedPlane* const plane = find_plane(group_of(manifest_.layout, tensor), want.plane);
   check<DataError>(plane != nullptr, "{}: {} has no {}", folder_.string(), tensor.name, want.plane);
   check<ShapeError>(
       want.out.size() == static_cast<std::size_t>(want.elements.size()) * size_of(plane->dtype),

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -34,8 +35,6 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
   // Null where there is none of this name.
   const SavedTensor* find(std::string_view name) const;
-  // Of a tensor of the manifest: its plane of this name, or null.
-  const SavedPlane* find_plane(const SavedTensor& tensor, std::string_view plane) const;
 
   // Elements of a plane of a tensor, row-major, in the dtype of the plane.
   struct Want {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/edit_distance.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,13 +32,8 @@ struct SafetensorsHeader {
 // The format's own limit on the length of a header.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-// The dtype's name in the file.
-std::string_view safetensors_name_of(DType dtype);
-// The other way round; none for what the format does not have, or this project.
-std::optional<DType> dtype_of_safetensors(std::string_view name);
-
-// A name from a file as it is shown in messages: quoted, escaped, cut when very long.
-std::string shown(std::string_view name);
+// The member of the header that is no tensor.
+inline constexpr std::string_view kMetadataKey = "__metadata__";
 
 // Parses the header of a file with `data_nbytes` bytes after the header. Every way a header can
 // be wrong is a DataError of its own, which names `file` and the values.

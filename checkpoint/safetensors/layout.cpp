@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 
@@ -21,8 +22,8 @@ std::vector<TensorEntry> place_tensors(const std::string& file,
   for (const TensorSpec& tensor : tensors) {
     check<DataError>(names.insert(tensor.name).second, "{}: two tensors are named {}", file,
                      shown(tensor.name));
-    check<DataError>(tensor.name != "__metadata__", "{}: __metadata__ cannot be a tensor's name",
-                     file);
+    check<DataError>(tensor.name != kMetadataKey, "{}: {} cannot be a tensor's name", file,
+                     kMetadataKey);
     TensorEntry entry{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape};
     entry.begin = offset;
     std::uint64_t nbytes = 0;

@@ -1,7 +1,6 @@
 #include "checkpoint/save/manifest_file.h"
 
 #include <fmt/format.h>
-#include <span>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -15,10 +14,7 @@ void write_manifest(FileSystem& files, const std::filesystem::path& staging,
   // Nothing that would not be read gets a name.
   check<IoError>(parse_manifest(path.string(), text) == manifest,
                  "{}: would not be read as it is written", path.string());
-  const auto file = files.create(path);
-  file->write_at(0, std::as_bytes(std::span(text)));
-  file->sync();
-  file->close();
+  write_new(files, path, text);
 }
 
 std::map<std::string, std::string> metadata_of(const Manifest& manifest) {

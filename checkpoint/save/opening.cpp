@@ -3,6 +3,7 @@
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <optional>
 #include <set>
 
 #include "checkpoint/format/blocks/digest.h"

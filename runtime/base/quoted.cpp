@@ -58,7 +58,7 @@ unsigned code_of(std::string_view character) {
 
 // As it is, but for what steers a terminal: controls of two bytes, line ends and the direction of
 // writing.
-std::string shown(std::string_view character) {
+std::string without_controls(std::string_view character) {
   if (character == "\\") {
     return "\\\\";
   }
@@ -81,7 +81,7 @@ std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const std::size_t length = character_at(text);
-    result += length == 0 ? escaped(text.front()) : shown(text.substr(0, length));
+    result += length == 0 ? escaped(text.front()) : without_controls(text.substr(0, length));
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return result;
@@ -96,6 +96,12 @@ std::string in_quotes(std::string_view text) {
     result += c;
   }
   return result + "\"";
+}
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t kMaxShown = 200;
+  return fmt::format("{}{}", in_quotes(name.substr(0, kMaxShown)),
+                     name.size() > kMaxShown ? "..." : "");
 }
 
 }  // namespace fsdptrain

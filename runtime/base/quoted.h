@@ -13,4 +13,7 @@ std::string printable(std::string_view text);
 // The same between quotes, with \" for those inside.
 std::string in_quotes(std::string_view text);
 
+// The same of a name, cut where it is very long, with "..." behind it.
+std::string shown(std::string_view name);
+
 }  // namespace fsdptrain

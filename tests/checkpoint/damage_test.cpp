@@ -113,8 +113,9 @@ class Patient {
     const BlockFileReader reader(files_, names_[file], std::nullopt);
     const std::uint64_t data = texts_[file].size() - reader.data_nbytes();
     if (place < data) {
-      return {names_[file],
-              place < data - reader.num_blocks() * 8 ? "header" : "the block table is damaged"};
+      return {names_[file], place < data - num_blocks_of(reader.data_nbytes()) * 8
+                                ? "header"
+                                : "the block table is damaged"};
     }
     const std::uint64_t block = (place - data) / kBlockBytes;
     std::vector<std::string> words = {

@@ -8,7 +8,6 @@
 #include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/manifest_text.h"
-#include "tests/support/file_bytes.h"
 
 namespace fsdptrain::testing {
 
@@ -51,7 +50,7 @@ inline std::string resealed(std::string_view text) {
   const std::size_t tail = text.rfind(checkpoint::kManifestDigest);
   REQUIRE(tail != std::string_view::npos);
   std::string sealed(text.substr(0, tail));
-  const std::string digest = to_string(checkpoint::digest_of(bytes_of(sealed)));
+  const std::string digest = to_string(checkpoint::digest_of(sealed));
   return sealed.append(checkpoint::kManifestDigest).append(digest).append(checkpoint::kManifestEnd);
 }
 

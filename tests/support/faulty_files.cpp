@@ -37,8 +37,6 @@ const char* name_of(FileCall call) {
       return "RemoveFolder";
     case FileCall::SyncFolder:
       return "SyncFolder";
-    case FileCall::FreeBytes:
-      return "FreeBytes";
     case FileCall::Read:
       return "Read";
     case FileCall::Write:
@@ -93,7 +91,7 @@ void FaultyFiles::State::enter(FileCall call, const fs::path& path,
     }
     throw Killed();
   }
-  if (call != FileCall::BeginSync && call != FileCall::FreeBytes) {
+  if (call != FileCall::BeginSync) {
     has_struck = true;
     fail_path(path, fmt::format("the test's {}", name_of(call)), fault.error);
   }
@@ -207,11 +205,6 @@ void FaultyFiles::remove_folder(const fs::path& path) {
 void FaultyFiles::sync_folder(const fs::path& path) {
   state_->enter(FileCall::SyncFolder, path);
   files_.sync_folder(path);
-}
-
-std::uint64_t FaultyFiles::free_bytes(const fs::path& path) {
-  state_->enter(FileCall::FreeBytes, path);
-  return files_.free_bytes(path);
 }
 
 std::int64_t FaultyFiles::num_calls() const {

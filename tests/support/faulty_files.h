@@ -25,7 +25,6 @@ enum class FileCall : std::uint8_t {
   RemoveFile,
   RemoveFolder,
   SyncFolder,
-  FreeBytes,
   Read,
   Write,
   BeginSync,
@@ -77,7 +76,6 @@ class FaultyFiles final : public checkpoint::FileSystem {
   void remove_file(const std::filesystem::path& path) override;
   void remove_folder(const std::filesystem::path& path) override;
   void sync_folder(const std::filesystem::path& path) override;
-  std::uint64_t free_bytes(const std::filesystem::path& path) override;
 
   // Of the calls that count.
   std::int64_t num_calls() const;

@@ -52,7 +52,6 @@ TEST_SUITE("support/faulty files") {
       CHECK(files.has_struck());
       CHECK(files.num_calls() == static_cast<std::int64_t>(call) + 1);
       CHECK_THROWS_AS(files.list("/"), Killed);
-      CHECK_THROWS_AS(files.free_bytes("/"), Killed);
       if (call == 2) {
         CHECK(file_text(memory, "/a/file") == "abcd");
       }

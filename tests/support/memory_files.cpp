@@ -317,11 +317,6 @@ void MemoryFiles::sync_folder(const fs::path& path) {
   folder.synced_names = folder.names;
 }
 
-std::uint64_t MemoryFiles::free_bytes(const fs::path& path) {
-  const std::lock_guard lock(state_->mutex);
-  return find(*state_, path) ? state_->capacity - std::min(state_->capacity, state_->used) : 0;
-}
-
 std::unique_ptr<MemoryFiles> MemoryFiles::after_power_loss(std::uint64_t seed) const {
   const std::lock_guard lock(state_->mutex);
   Coins coins(seed);
@@ -332,6 +327,11 @@ std::unique_ptr<MemoryFiles> MemoryFiles::after_power_loss(std::uint64_t seed) c
 void MemoryFiles::set_capacity(std::uint64_t nbytes) {
   const std::lock_guard lock(state_->mutex);
   state_->capacity = nbytes;
+}
+
+std::uint64_t MemoryFiles::free_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->capacity - std::min(state_->capacity, state_->used);
 }
 
 }  // namespace fsdptrain::testing

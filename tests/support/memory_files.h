@@ -36,7 +36,6 @@ class MemoryFiles final : public checkpoint::FileSystem {
   void remove_file(const std::filesystem::path& path) override;
   void remove_folder(const std::filesystem::path& path) override;
   void sync_folder(const std::filesystem::path& path) override;
-  std::uint64_t free_bytes(const std::filesystem::path& path) override;
 
   // What a machine finds that starts again after a power loss now. Independently, and by the seed
   // alone: each name in a folder is as it was at that folder's last sync or as it is now; each 512
@@ -45,6 +44,8 @@ class MemoryFiles final : public checkpoint::FileSystem {
   std::unique_ptr<MemoryFiles> after_power_loss(std::uint64_t seed) const;
   // Room for the bytes of all files together; writes beyond it fail as on a full disk.
   void set_capacity(std::uint64_t nbytes);
+  // What is left of it.
+  std::uint64_t free_bytes() const;
 
  private:
   std::shared_ptr<State> state_;

@@ -94,14 +94,14 @@ TEST_SUITE("support/memory files") {
   TEST_CASE("a full disk takes what fits") {
     MemoryFiles files;
     files.set_capacity(8);
-    CHECK(files.free_bytes("/") == 8);
+    CHECK(files.free_bytes() == 8);
     put_file(files, "/a", "123");
     const auto file = files.create("/b");
     CHECK_THROWS_WITH_AS(file->write_at(0, bytes_of("123456")),
                          doctest::Contains("5 of 6 bytes were written"), IoError);
-    CHECK(files.free_bytes("/") == 0);
+    CHECK(files.free_bytes() == 0);
     files.remove_file("/a");
-    CHECK(files.free_bytes("/") == 3);
+    CHECK(files.free_bytes() == 3);
     file->write_at(5, bytes_of("6"));
     CHECK(file_text(files, "/b") == "123456");
   }

@@ -70,7 +70,7 @@ std::string table_of_tensors(const Manifest& manifest) {
   std::string text = fmt::format("\n{:<{}}  {:<10}  {:>14}  {:<7}  {}\n", "name", width, "dtype",
                                  "elements", "updates", "shape");
   for (const SavedTensor& tensor : manifest.layout.tensors) {
-    const SavedGroup& group = manifest.layout.groups[static_cast<std::size_t>(tensor.group)];
+    const SavedGroup& group = checkpoint::group_of(manifest.layout, tensor);
     text += fmt::format("{:<{}}  {:<10}  {:>14}  {:<7}  {}\n", tensor.name, width,
                         name_of(group.planes.front().dtype), tensor.shape.numel(),
                         tensor.step ? fmt::format("{}", *tensor.step) : "frozen", tensor.shape);

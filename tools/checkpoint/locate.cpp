@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/error.h"
+#include "tools/run/run_folder.h"
 
 namespace fsdptrain::tools {
 
@@ -17,10 +17,6 @@ using checkpoint::EntryKind;
 using checkpoint::FileSystem;
 
 namespace {
-
-// Of a run (RunFolder::checkpoints()).
-constexpr std::string_view kCheckpointsFolder = "checkpoints";
-constexpr std::string_view kRunRecord = "run.json";
 
 bool is_checkpoint(FileSystem& files, const fs::path& path) {
   return checkpoint::step_of(path.filename().native()) ||

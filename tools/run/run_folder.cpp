@@ -1,6 +1,7 @@
 #include "tools/run/run_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -17,8 +18,6 @@ namespace fsdptrain::tools {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::string_view kLock = "lock";
 
 // Puts the key in front of what is wrong with its path.
 template <class Action>
@@ -37,7 +36,7 @@ bool is_unused(const fs::path& dir) {
   fs::directory_iterator entry(dir, error);
   bool empty = true;
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    empty = empty && entry->path().filename() == kLock;
+    empty = empty && entry->path().filename() == checkpoint::kLockName;
   }
   if (error) {
     naming_run_dir([&] { fail_path(dir, "listing the folder", error.value()); });

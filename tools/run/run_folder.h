@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/folder/lock.h"
@@ -14,6 +15,10 @@
 #include "tools/run/earlier_run.h"
 
 namespace fsdptrain::tools {
+
+// In the folder of a run.
+inline constexpr std::string_view kRunRecord = "run.json";
+inline constexpr std::string_view kCheckpointsFolder = "checkpoints";
 
 // The folder of one run, run.dir, and the names of what the run leaves in it (docs/formats.md).
 // From claim() on no other process runs in it: `lock` there says who does. Moves; not copied.
@@ -54,12 +59,12 @@ class RunFolder {
   // Whether it has come to its end, as this configuration has it, and left its weights.
   bool is_done() const;
 
-  std::filesystem::path record() const { return dir_ / "run.json"; }
+  std::filesystem::path record() const { return dir_ / kRunRecord; }
   std::filesystem::path metrics() const { return dir_ / "metrics.jsonl"; }
   std::filesystem::path samples() const { return dir_ / "samples.jsonl"; }
   std::filesystem::path weights() const { return dir_ / "weights.safetensors"; }
   std::filesystem::path average_weights() const { return dir_ / "weights_ema.safetensors"; }
-  std::filesystem::path checkpoints() const { return dir_ / "checkpoints"; }
+  std::filesystem::path checkpoints() const { return dir_ / kCheckpointsFolder; }
 
  private:
   enum class Contents { Nothing, Run };

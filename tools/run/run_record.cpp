@@ -1,7 +1,5 @@
 #include "tools/run/run_record.h"
 
-#include <chrono>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <span>
@@ -10,6 +8,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/rank_context.h"
+#include "runtime/base/utc.h"
 #include "tools/build_info.h"
 #include "tools/config/print.h"
 #include "tools/library_versions.h"
@@ -20,11 +19,6 @@ namespace fsdptrain::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string now_utc() {
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
-}
 
 // What this process was called with.
 std::vector<std::string> command_line() {

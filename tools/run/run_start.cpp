@@ -82,7 +82,7 @@ RunStart begin_run(const Config& config, const RunFolder::Options& options, comm
     fail<IoError>("{}", text);
   }
   RunStart start = from_json(first);
-  start.checkpoints = std::filesystem::path(config.run.dir) / "checkpoints";
+  start.checkpoints = std::filesystem::path(config.run.dir) / kCheckpointsFolder;
   return start;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <exception>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <map>
 #include <memory>
 #include <optional>

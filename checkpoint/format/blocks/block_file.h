@@ -14,8 +14,8 @@
 
 #include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/io/file_system.h"
-#include "checkpoint/safetensors/file.h"
 #include "checkpoint/safetensors/header.h"
+#include "checkpoint/safetensors/layout.h"
 
 // One file of a checkpoint (FORMAT.md): a safetensors file whose first tensor is a table with the
 // XXH3-64 of each 1 MiB block of the bytes behind it, so that a reader verifies the blocks it
@@ -91,10 +91,7 @@ class BlockFileReader {
   // DataError, at the end, for all blocks that differ.
   void verify(const std::function<void(std::uint64_t nbytes)>& each) const;
 
-  std::uint64_t num_blocks() const { return table_.size(); }
   std::uint64_t data_nbytes() const { return data_nbytes_; }
-  // As it is.
-  FileFacts facts() const { return facts_; }
 
  private:
   // Of the header as it was parsed: the table is taken from its entries.
@@ -111,7 +108,6 @@ class BlockFileReader {
   std::vector<std::uint64_t> table_;
   std::uint64_t data_offset_ = 0;
   std::uint64_t data_nbytes_ = 0;
-  FileFacts facts_;
 };
 
 // Of reads of one reader, which outlives it. One thread uses it.

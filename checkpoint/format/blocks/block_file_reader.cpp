@@ -7,13 +7,10 @@
 #include "checkpoint/format/blocks/file_beginning.h"
 #include "kernels/checksum.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 // Opened for a manifest, nothing in the file is believed before this.
 void check_digest(const std::string& file, const FileBeginning& beginning, const FileFacts& facts,
@@ -35,10 +32,10 @@ void check_table(const std::string& file, const SafetensorsHeader& header, std::
                    "{}: the header's metadata have no {}: it is no file of a checkpoint", file,
                    kBlockTable);
   const Digest stored = parse_digest(digest->second, file + ": the header's " + digest->first);
-  check<DataError>(stored == digest_of(bytes_of(table)),
+  check<DataError>(stored == digest_of(table),
                    "{}: the block table has the digest {}, but the header says {}: one of them is "
                    "damaged",
-                   file, to_string(digest_of(bytes_of(table))), digest->second);
+                   file, to_string(digest_of(table)), digest->second);
 }
 
 }  // namespace
@@ -47,18 +44,18 @@ BlockFileReader::BlockFileReader(FileSystem& files, const std::filesystem::path&
                                  const std::optional<FileFacts>& expected)
     : file_(files.open(path)) {
   const std::string file = path.string();
-  facts_.nbytes = file_->size();
-  check<DataError>(!expected || facts_.nbytes == expected->nbytes,
+  FileFacts facts{.nbytes = file_->size(), .digest = {}};
+  check<DataError>(!expected || facts.nbytes == expected->nbytes,
                    "{}: it has {} bytes, but the manifest says {}: it was cut short, or is of "
                    "another checkpoint",
-                   file, facts_.nbytes, expected ? expected->nbytes : 0);
+                   file, facts.nbytes, expected ? expected->nbytes : 0);
   const FileBeginning beginning = read_file_beginning(*file_);
-  facts_.digest = digest_of(bytes_of(beginning.text));
+  facts.digest = digest_of(beginning.text);
   if (expected) {
-    check_digest(file, beginning, facts_, *expected);
+    check_digest(file, beginning, facts, *expected);
   }
   data_offset_ = beginning.text.size();
-  data_nbytes_ = facts_.nbytes - data_offset_;
+  data_nbytes_ = facts.nbytes - data_offset_;
   header_ =
       parse_safetensors_header(file, beginning.header(), data_nbytes_ + beginning.table_nbytes);
   check_table(file, header_, beginning.table());

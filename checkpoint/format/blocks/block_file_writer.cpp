@@ -20,10 +20,6 @@ std::vector<TensorEntry> place_with_table(const std::string& file,
   return place_tensors(file, all);
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 }  // namespace
 
 std::uint64_t num_blocks_of(std::uint64_t data_nbytes) {
@@ -90,10 +86,10 @@ FileFacts BlockFileWriter::finish() {
   header_.metadata[std::string(kBlockTable)] = to_string(digest_of(table));
   std::string beginning = render_file_beginning(file_->path().string(), header_);
   beginning.append(reinterpret_cast<const char*>(table.data()), table.size());
-  file_->write_at(0, bytes_of(beginning));
+  file_->write_at(0, std::as_bytes(std::span(beginning)));
   file_->sync();
   file_->close();
-  return {.nbytes = data_offset_ + data_nbytes_, .digest = digest_of(bytes_of(beginning))};
+  return {.nbytes = data_offset_ + data_nbytes_, .digest = digest_of(beginning)};
 }
 
 }  // namespace fsdptrain::checkpoint

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -29,6 +29,10 @@ std::uint64_t parse_half(std::string_view digits) {
 Digest digest_of(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return {.high = hash.high64, .low = hash.low64};
+}
+
+Digest digest_of(std::string_view text) {
+  return digest_of(std::as_bytes(std::span(text)));
 }
 
 std::string to_string(const Digest& digest) {

@@ -19,6 +19,7 @@ struct Digest {
 };
 
 Digest digest_of(std::span<const std::byte> bytes);
+Digest digest_of(std::string_view text);
 // 32 lower-case hexadecimal digits, the high half first. DataError naming `what` for other text.
 std::string to_string(const Digest& digest);
 Digest parse_digest(std::string_view text, std::string_view what);

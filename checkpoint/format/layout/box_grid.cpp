@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {

@@ -38,6 +38,15 @@ std::int64_t Box::numel() const {
   return product;
 }
 
+const SavedGroup& group_of(const SavedLayout& layout, const SavedTensor& tensor) {
+  return layout.groups[static_cast<std::size_t>(tensor.group)];
+}
+
+const SavedPlane* find_plane(const SavedGroup& group, std::string_view name) {
+  const auto found = std::ranges::find(group.planes, name, &SavedPlane::name);
+  return found == group.planes.end() ? nullptr : &*found;
+}
+
 std::string piece_name(const std::string& plane, const SavedTensor& tensor, std::int64_t begin,
                        std::int64_t end) {
   const std::string name = whole_name(plane, tensor);
@@ -65,7 +74,7 @@ std::vector<std::uint64_t> data_nbytes_of_files(const SavedLayout& layout, std::
   std::vector<std::uint64_t> files(static_cast<std::size_t>(num_files));
   std::vector<std::uint64_t> change(files.size() + 1);
   for (const SavedTensor& tensor : layout.tensors) {
-    const SavedGroup& group = layout.groups[static_cast<std::size_t>(tensor.group)];
+    const SavedGroup& group = group_of(layout, tensor);
     const std::uint64_t nbytes = element_nbytes(group);
     for (const SavedPiece& piece : tensor.pieces) {
       files[static_cast<std::size_t>(piece.file)] +=

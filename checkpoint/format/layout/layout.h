@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/range.h"
@@ -81,6 +82,10 @@ struct SavedLayout {
 
   friend bool operator==(const SavedLayout&, const SavedLayout&) = default;
 };
+
+const SavedGroup& group_of(const SavedLayout& layout, const SavedTensor& tensor);
+// Null where the group has none of this name.
+const SavedPlane* find_plane(const SavedGroup& group, std::string_view name);
 
 // The name in a file of a tensor's piece: "<plane>/<tensor>", then, unless it is all of the tensor,
 // "@<first element>", or "@<offset of the box>,...:<first element in it>".

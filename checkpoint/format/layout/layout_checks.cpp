@@ -6,8 +6,8 @@
 
 #include "checkpoint/format/layout/box_grid.h"
 #include "checkpoint/format/layout/layout.h"
-#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -75,7 +75,7 @@ void check_tensor(const std::string& source, const SavedLayout& layout, const Sa
     check_pieces(source, tensor, num_files);
     return;
   }
-  const std::int64_t end = layout.groups[static_cast<std::size_t>(tensor.group)].part * num_files;
+  const std::int64_t end = group_of(layout, tensor).part * num_files;
   check<DataError>(
       tensor.offset >= 0 && tensor.offset <= end && tensor.shape.numel() <= end - tensor.offset,
       "{}: tensor {} of shape {} at element {} does not lie in its group's {} files, "
@@ -116,7 +116,7 @@ void check_total(const std::string& source, const SavedLayout& layout) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
   std::uint64_t total = 0;
   for (const SavedTensor& tensor : layout.tensors) {
-    const SavedGroup& group = layout.groups[static_cast<std::size_t>(tensor.group)];
+    const SavedGroup& group = group_of(layout, tensor);
     // No overflow: 2^54 elements of 64 planes of 8 bytes.
     const auto nbytes = static_cast<std::uint64_t>(tensor.shape.numel()) * element_nbytes(group);
     if (nbytes > kMaxBytes - total) {

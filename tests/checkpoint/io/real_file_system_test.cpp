@@ -28,13 +28,6 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-void write_new(FileSystem& files, const fs::path& path, std::string_view text) {
-  const auto file = files.create(path);
-  file->write_at(0, bytes_of(text));
-  file->sync();
-  file->close();
-}
-
 std::vector<std::string> names_in(FileSystem& files, const fs::path& path) {
   std::vector<std::string> names;
   for (const FolderEntry& entry : files.list(path)) {
@@ -166,8 +159,6 @@ TEST_SUITE("checkpoint/io real file system") {
     files->sync_folder(folder.path());
     CHECK_THROWS_AS(files->rename(folder / "none", folder / "other"), IoError);
     CHECK_THROWS_AS(files->sync_folder(folder / "none"), IoError);
-    CHECK(files->free_bytes(folder.path()) > 0);
-    CHECK(files->free_bytes(folder / "none") == 0);
   }
 
   TEST_CASE("only empty folders are removed, and what a failure leaves is said") {

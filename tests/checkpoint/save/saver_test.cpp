@@ -220,7 +220,7 @@ TEST_SUITE("checkpoint/save/saver") {
       saver.save_and_wait(1);
       if (world.rank() == 0) {
         files.set_capacity(std::uint64_t{1} << 30);
-        files.set_capacity((std::uint64_t{1} << 30) - files.free_bytes("/") + 20'000);
+        files.set_capacity((std::uint64_t{1} << 30) - files.free_bytes() + 20'000);
       }
       world.exchange("it is full");
       CHECK_THROWS_WITH_AS(saver.save_and_wait(2), Contains("step 2 was not saved: rank "),

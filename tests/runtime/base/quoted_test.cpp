@@ -40,6 +40,11 @@ TEST_SUITE("runtime/base/quoted") {
       }
     }
   }
+
+  TEST_CASE("names of others are shown escaped and cut") {
+    CHECK(shown("a\x1b[31m\n") == R"("a\x1b[31m\n")");
+    CHECK(shown(std::string(1'000'000, 'x')) == '"' + std::string(200, 'x') + "\"...");
+  }
 }
 
 }  // namespace fsdptrain

@@ -1,8 +1,7 @@
-#include "checkpoint/safetensors/header.h"
-
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "checkpoint/safetensors/dtype_names.h"
+#include "checkpoint/safetensors/header.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
 
@@ -17,11 +18,6 @@ namespace fsdptrain::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view kMetadataKey = "__metadata__";
-
-constexpr std::array kDTypes = {DType::Float64, DType::Float32, DType::BFloat16, DType::Float16,
-                                DType::Int64,   DType::Int32,   DType::UInt16,   DType::UInt8};
 
 // In the format, but not here.
 constexpr std::array<std::string_view, 14> kOtherDTypes = {
@@ -277,43 +273,6 @@ SafetensorsHeader HeaderParser::finish() {
 
 }  // namespace
 
-std::string_view safetensors_name_of(DType dtype) {
-  switch (dtype) {
-    case DType::Float32:
-      return "F32";
-    case DType::Float64:
-      return "F64";
-    case DType::BFloat16:
-      return "BF16";
-    case DType::Float16:
-      return "F16";
-    case DType::Int64:
-      return "I64";
-    case DType::Int32:
-      return "I32";
-    case DType::UInt16:
-      return "U16";
-    case DType::UInt8:
-      return "U8";
-  }
-  return "invalid dtype";
-}
-
-std::optional<DType> dtype_of_safetensors(std::string_view name) {
-  for (const DType dtype : kDTypes) {
-    if (safetensors_name_of(dtype) == name) {
-      return dtype;
-    }
-  }
-  return std::nullopt;
-}
-
-std::string shown(std::string_view name) {
-  constexpr std::size_t kMaxShown = 200;
-  return fmt::format("{}{}", in_quotes(name.substr(0, kMaxShown)),
-                     name.size() > kMaxShown ? "..." : "");
-}
-
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_view text,
                                            std::uint64_t data_nbytes) {
   check<DataError>(text.starts_with('{'), "{}: the header must begin with {{, got {}", file,
@@ -324,41 +283,6 @@ SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_
   HeaderParser parser(file, data_nbytes);
   json::sax_parse(text.begin(), text.end(), &parser);
   return parser.finish();
-}
-
-std::string render_safetensors_header(const std::string& file, const SafetensorsHeader& header) {
-  const auto quoted = [&file](const std::string& text) {
-    try {
-      return json(text).dump();
-    } catch (const json::type_error&) {
-      fail<DataError>("{}: names and metadata must be UTF-8, got {}", file, shown(text));
-    }
-  };
-  std::string text = "{";
-  const auto add = [&text](const std::string& member) {
-    text += text.size() == 1 ? "" : ",";
-    text += member;
-  };
-  if (!header.metadata.empty()) {
-    std::string members;
-    for (const auto& [key, value] : header.metadata) {
-      members += fmt::format("{}{}:{}", members.empty() ? "" : ",", quoted(key), quoted(value));
-    }
-    add(fmt::format("\"{}\":{{{}}}", kMetadataKey, members));
-  }
-  for (const TensorEntry& entry : header.entries) {
-    add(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                    quoted(entry.name), safetensors_name_of(entry.dtype),
-                    fmt::join(entry.shape.begin(), entry.shape.end(), ","), entry.begin,
-                    entry.end));
-  }
-  text += '}';
-  constexpr std::size_t kAlign = 8;
-  text.append((kAlign - text.size() % kAlign) % kAlign, ' ');
-  check<DataError>(text.size() <= kMaxHeaderBytes,
-                   "{}: a header has at most {} bytes, {} tensors need {}", file, kMaxHeaderBytes,
-                   header.entries.size(), text.size());
-  return text;
 }
 
 }  // namespace fsdptrain::checkpoint
