@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "checkpoint/save/manifest_file.h"
 #include "checkpoint/save/opening.h"
 #include "checkpoint/save/rank_file.h"
+#include "checkpoint/save/reports.h"
 #include "checkpoint/save/save_job.h"
 #include "checkpoint/save/snapshot.h"
 #include "runtime/base/error.h"
@@ -21,24 +23,10 @@
 namespace fsdptrain::checkpoint {
 namespace {
 
-// On the wire, the first character of what a rank reports.
-constexpr char kPending = '.';
-constexpr char kDone = '+';
-constexpr char kFailed = '!';
-// Rank 0: it has taken too long.
-constexpr char kLate = '~';
-
 // How long a rank waits for its own thread before it looks what others say.
 constexpr comm::Nanoseconds kWait = std::chrono::milliseconds(500);
 // For a save that failed to be gone before that is said.
 constexpr comm::Nanoseconds kCleanUp = std::chrono::seconds(2);
-
-std::string report_of(const std::optional<BackgroundWork::Outcome>& outcome) {
-  if (!outcome) {
-    return {kPending};
-  }
-  return (outcome->failed ? kFailed : kDone) + outcome->text;
-}
 
 std::vector<Tensor> windows_of_state(const StateTensors& tensors) {
   const SavedLayout layout = layout_of(tensors);
@@ -212,21 +200,22 @@ std::string Saver::report() {
     return {};
   }
   const bool has_work = phase_ == Phase::Writing || world_.rank() == 0;
-  const std::string text = has_work ? report_of(job_->outcome()) : std::string{kPending};
-  const bool is_late = options_.clock->now() - begun_ > options_.deadline;
-  return world_.rank() == 0 && is_late && text[0] != kFailed ? kLate + text : text;
+  const bool is_late = world_.rank() == 0 && options_.clock->now() - begun_ > options_.deadline;
+  return report_of(has_work ? job_->outcome() : std::nullopt, is_late);
 }
 
 std::optional<Saver::Saved> Saver::take(std::span<const std::string> reports) {
   if (!job_) {
     return std::nullopt;
   }
-  std::vector<std::string_view> texts(reports.begin(), reports.end());
-  const bool is_late = texts[0].starts_with(kLate);
-  texts[0].remove_prefix(is_late ? 1 : 0);
-  const std::vector<std::size_t> pending = pending_ranks(texts);
-  const bool is_done = phase_ == Phase::Writing ? pending.empty() : texts[0].starts_with(kDone);
-  if (!is_done && is_late) {
+  const Reports said = parse_reports(reports);
+  if (const std::optional<std::size_t> failed = said.failed_rank()) {
+    give_up(fmt::format("rank {}: {}", *failed, said.ranks[*failed].text));
+  }
+  const std::vector<std::size_t> pending = said.pending_ranks();
+  const bool is_done =
+      phase_ == Phase::Writing ? pending.empty() : said.ranks[0].state == Report::State::Done;
+  if (!is_done && said.is_late) {
     give_up(phase_ == Phase::Writing
                 ? fmt::format("ranks {} have not written their files within {}",
                               fmt::join(pending, ", "), comm::to_string(options_.deadline))
@@ -237,35 +226,22 @@ std::optional<Saver::Saved> Saver::take(std::span<const std::string> reports) {
     return std::nullopt;
   }
   if (phase_ == Phase::Committing) {
-    return end_commit(texts[0].substr(1));
+    return end_commit(said.ranks[0].text);
   }
-  begin_commit(texts);
+  begin_commit(said.ranks);
   return std::nullopt;
 }
 
-std::vector<std::size_t> Saver::pending_ranks(std::span<const std::string_view> texts) {
-  std::vector<std::size_t> pending;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank].starts_with(kFailed)) {
-      give_up(fmt::format("rank {}: {}", rank, texts[rank].substr(1)));
-    }
-    if (!texts[rank].starts_with(kDone)) {
-      pending.push_back(rank);
-    }
-  }
-  return pending;
-}
-
-void Saver::begin_commit(std::span<const std::string_view> texts) {
+void Saver::begin_commit(std::span<const Report> reports) {
   phase_ = Phase::Committing;
   if (world_.rank() != 0) {
     return;
   }
-  std::vector<SavedFile> saved(texts.size());
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+  std::vector<SavedFile> saved(reports.size());
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const std::int64_t file = files_of_ranks_[rank];
-    saved[static_cast<std::size_t>(file)] = {
-        .name = rank_file_name(file), .facts = parse_facts(std::string(texts[rank].substr(1)))};
+    saved[static_cast<std::size_t>(file)] = {.name = rank_file_name(file),
+                                             .facts = parse_facts(std::string(reports[rank].text))};
   }
   job_->commit(std::move(saved));
 }

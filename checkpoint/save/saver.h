@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -22,6 +23,7 @@ namespace fsdptrain::checkpoint {
 class SaveJob;
 struct Manifest;
 struct RankFile;
+struct Report;
 
 // Saves the state of a training program, of all ranks of a world together, in a folder that all of
 // them see:
@@ -121,9 +123,7 @@ class Saver {
   void drop_staging(std::int64_t step, const std::string& attempt);
   // Throws what poll() throws.
   std::optional<Saved> wait_until_done();
-  // Throws if one has failed.
-  std::vector<std::size_t> pending_ranks(std::span<const std::string_view> texts);
-  void begin_commit(std::span<const std::string_view> texts);
+  void begin_commit(std::span<const Report> reports);
   Saved end_commit(std::string_view problems);
   [[noreturn]] void give_up(const std::string& reason);
 
