@@ -19,6 +19,7 @@
 #include "tools/bench/step_model.h"
 #include "tools/bench/timing.h"
 #include "tools/machine/fma_roof.h"
+#include "tools/train/from_config.h"
 
 namespace fsdptrain::tools {
 namespace {
@@ -33,7 +34,7 @@ class OpsBench {
         width_(config.model.embed_dim),
         heads_(config.model.num_heads),
         vocab_(config.model.vocab_size),
-        dtype_(config.train.compute_dtype == "bfloat16" ? DType::BFloat16 : DType::Float32),
+        dtype_(compute_dtype(config.train)),
         each_(static_cast<double>(size_of(dtype_))) {}
 
   Report run(int rounds) {

@@ -1,6 +1,7 @@
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fmt/format.h>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -36,13 +37,22 @@ struct Arguments {
   bool json = false;
 };
 
-const std::map<std::string, DType> kDtypes{
-    {"float32", DType::Float32}, {"bfloat16", DType::BFloat16}, {"float16", DType::Float16}};
+// What values may be rounded to.
+constexpr std::array kDtypes = {DType::Float32, DType::BFloat16, DType::Float16};
+
+std::vector<std::string> names_of_dtypes() {
+  std::vector<std::string> names;
+  for (const DType dtype : kDtypes) {
+    names.emplace_back(name_of(dtype));
+  }
+  return names;
+}
 
 checkpoint::ExportOptions options_of(const Arguments& arguments) {
   checkpoint::ExportOptions options{.plane = arguments.plane};
   if (arguments.dtype) {
-    options.dtype = kDtypes.at(*arguments.dtype);
+    options.dtype = *std::ranges::find_if(
+        kDtypes, [&](DType dtype) { return name_of(dtype) == *arguments.dtype; });
   }
   if (arguments.max_file_size) {
     options.max_file_nbytes = static_cast<std::uint64_t>(parse_size(*arguments.max_file_size));
@@ -127,7 +137,7 @@ Examples:
                    "parameters, average, or a state of the optimizer (`inspect` lists them)")
       ->capture_default_str();
   command->add_option("--dtype", arguments->dtype, "what floating values are rounded to")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+      ->check(CLI::IsMember(names_of_dtypes()));
   command
       ->add_option("--max-file-size", arguments->max_file_size,
                    "of one of several files, such as 5GB or 4GiB")
