@@ -17,6 +17,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/quoted.h"
+#include "runtime/base/rank_context.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -134,7 +135,8 @@ class Loading {
     const std::string report = report_of([&] {
       const path source = choice.folder / kManifestName;
       check_sees(source);
-      reader.emplace(files_, choice.folder, parse_manifest(source.string(), choice.manifest_text));
+      reader.emplace(files_, choice.folder, parse_manifest(source.string(), choice.manifest_text),
+                     &current_context().pool());
       fitted = fit(reader->manifest(), tensors_, state_.objects, options_);
       check<ConfigError>(fitted.misfits.empty(), "it does not fit what is trained: {}",
                          shown_lines(fitted.misfits));

@@ -42,10 +42,11 @@ struct CheckpointReader::OpenFile {
 };
 
 CheckpointReader::CheckpointReader(FileSystem& files, std::filesystem::path folder,
-                                   Manifest manifest)
+                                   Manifest manifest, ThreadPool* pool)
     : files_(files),
       folder_(std::move(folder)),
       manifest_(std::move(manifest)),
+      pool_(pool),
       planner_(manifest_.layout) {
   for (std::size_t i = 0; i < manifest_.layout.tensors.size(); ++i) {
     by_name_[manifest_.layout.tensors[i].name] = i;
@@ -119,11 +120,11 @@ void CheckpointReader::read_source(OpenFile& file, const Source& source) {
   const std::size_t nbytes = source.nbytes_of(source.piece.span.size());
   if (source.runs.size() == 1) {
     const std::size_t to = source.nbytes_of(source.runs.front().to);
-    file.reader.read(source.begin, source.out.subspan(to, nbytes), file.ends);
+    file.reader.read(source.begin, source.out.subspan(to, nbytes), file.ends, pool_);
     return;
   }
   std::vector<std::byte> span(nbytes);
-  file.reader.read(source.begin, span, file.ends);
+  file.reader.read(source.begin, span, file.ends, pool_);
   for (const Run& run : source.runs) {
     const std::size_t from = source.nbytes_of(run.from - source.piece.span.begin);
     std::ranges::copy(std::span(span).subspan(from, source.nbytes_of(run.count)),

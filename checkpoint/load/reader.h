@@ -16,15 +16,18 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/plan/read_plan.h"
+#include "runtime/base/thread_pool.h"
 
 namespace fsdptrain::checkpoint {
 
 // A checkpoint as one process reads it, without ranks: any range of any plane of any tensor,
 // verified, from the files and blocks that have it and no others. DataError for whatever is
-// damaged, naming file and offset. One thread uses it; `files` outlives it.
+// damaged, naming file and offset. One thread uses it; `files` and `pool` outlive it.
 class CheckpointReader {
  public:
-  CheckpointReader(FileSystem& files, std::filesystem::path folder, Manifest manifest);
+  // The threads of `pool` read and verify; without one the calling thread does.
+  CheckpointReader(FileSystem& files, std::filesystem::path folder, Manifest manifest,
+                   ThreadPool* pool = nullptr);
   // Reads the manifest, and looks whether all files are there.
   static CheckpointReader open(FileSystem& files, const std::filesystem::path& folder);
   CheckpointReader(const CheckpointReader&) = delete;
@@ -67,6 +70,7 @@ class CheckpointReader {
   FileSystem& files_;
   std::filesystem::path folder_;
   Manifest manifest_;
+  ThreadPool* pool_;
   ReadPlanner planner_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
   // The last used first.

@@ -16,6 +16,7 @@
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/safetensors/header.h"
 #include "checkpoint/safetensors/layout.h"
+#include "runtime/base/thread_pool.h"
 
 // One file of a checkpoint (FORMAT.md): a safetensors file whose first tensor is a table with the
 // XXH3-64 of each 1 MiB block of the bytes behind it, so that a reader verifies the blocks it
@@ -83,10 +84,12 @@ class BlockFileReader {
   const TensorEntry* find(std::string_view name) const;
 
   // Bytes from `begin` on, counted as in entries(), verified: what lies in whole blocks is read in
-  // place. DataError for a block that differs: its file, offset, and all tensors in it. The last
-  // block that was read for a part of it is kept by `ends`, for a read that goes on from there.
+  // place, by the threads of `pool` where there is one. DataError for the first block that differs:
+  // its file, offset, and all tensors in it. The last block that was read for a part of it is kept
+  // by `ends`, for a read that goes on from there.
   class Ends;
-  void read(std::uint64_t begin, std::span<std::byte> out, Ends& ends) const;
+  void read(std::uint64_t begin, std::span<std::byte> out, Ends& ends,
+            ThreadPool* pool = nullptr) const;
   // Reads every block into one buffer. `each` gets the bytes of each block behind it. One
   // DataError, at the end, for all blocks that differ.
   void verify(const std::function<void(std::uint64_t nbytes)>& each) const;
@@ -99,6 +102,8 @@ class BlockFileReader {
   std::uint64_t block_begin(std::uint64_t index) const { return index * kBlockBytes; }
   std::uint64_t block_end(std::uint64_t index) const;
   void read_block(std::uint64_t index, std::span<std::byte> out) const;
+  // From `index` on; the last may be shorter.
+  void read_blocks(std::uint64_t index, std::span<std::byte> out, ThreadPool* pool) const;
   // For a message: where the block is, and the tensors in it.
   std::string describe_block(std::uint64_t index) const;
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <fmt/format.h>
 #include <utility>
 
@@ -141,16 +142,53 @@ std::span<const std::byte> BlockFileReader::Ends::block(const BlockFileReader& r
   return bytes_;
 }
 
-void BlockFileReader::read(std::uint64_t begin, std::span<std::byte> out, Ends& ends) const {
+void BlockFileReader::read_blocks(std::uint64_t index, std::span<std::byte> out,
+                                  ThreadPool* pool) const {
+  const std::uint64_t count = num_blocks_of(out.size());
+  const auto read_one = [&](std::uint64_t i) {
+    const std::uint64_t begin = i * kBlockBytes;
+    read_block(index + i, out.subspan(begin, std::min(kBlockBytes, out.size() - begin)));
+  };
+  if (pool == nullptr || count < 2) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      read_one(i);
+    }
+    return;
+  }
+  // What went wrong with each block: of several, the first is thrown, however the threads ran.
+  std::vector<std::exception_ptr> failures(count);
+  auto try_one = [&](std::size_t i) {
+    try {
+      read_one(i);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
+  pool->run(
+      static_cast<std::int64_t>(count),
+      [](void* context, std::int64_t i, int /*thread*/) {
+        (*static_cast<decltype(try_one)*>(context))(static_cast<std::size_t>(i));
+      },
+      &try_one);
+  const auto failed = std::ranges::find_if(failures, [](const auto& f) { return f != nullptr; });
+  if (failed != failures.end()) {
+    std::rethrow_exception(*failed);
+  }
+}
+
+void BlockFileReader::read(std::uint64_t begin, std::span<std::byte> out, Ends& ends,
+                           ThreadPool* pool) const {
   check<ShapeError>(begin <= data_nbytes_ && out.size() <= data_nbytes_ - begin,
                     "{}: the data has {} bytes, asked for {} from byte {} on", path().string(),
                     data_nbytes_, out.size(), begin);
   while (!out.empty()) {
     const std::uint64_t index = begin / kBlockBytes;
     const std::uint64_t in_block = begin - block_begin(index);
-    const std::uint64_t count = std::min<std::uint64_t>(out.size(), block_end(index) - begin);
+    std::uint64_t count = std::min<std::uint64_t>(out.size(), block_end(index) - begin);
     if (count == block_end(index) - block_begin(index)) {
-      read_block(index, out.first(count));
+      const bool reaches_the_end = out.size() == data_nbytes_ - begin;
+      count = reaches_the_end ? out.size() : out.size() / kBlockBytes * kBlockBytes;
+      read_blocks(index, out.first(count), pool);
     } else {
       std::memcpy(out.data(), ends.block(*this, index).data() + in_block, count);
     }

@@ -137,6 +137,7 @@ TEST_SUITE("checkpoint/format block file") {
     CHECK(reader.find("q/a")->begin == 30 + 300007 * 4 + 8);
     constexpr std::size_t kBlock = kBlockBytes;
     BlockFileReader::Ends ends;
+    ThreadPool pool(3);
     for (const auto& [begin, end] :
          std::vector<std::pair<std::size_t, std::size_t>>{{0, 0},
                                                           {0, 1},
@@ -152,8 +153,11 @@ TEST_SUITE("checkpoint/format block file") {
       CAPTURE(begin);
       CAPTURE(end);
       std::vector<std::byte> out(end - begin);
-      reader.read(begin, out, ends);
-      CHECK(std::ranges::equal(out, std::span(bytes).subspan(begin, end - begin)));
+      for (ThreadPool* const threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+        std::ranges::fill(out, std::byte{0});
+        reader.read(begin, out, ends, threads);
+        CHECK(std::ranges::equal(out, std::span(bytes).subspan(begin, end - begin)));
+      }
     }
     std::vector<std::byte> out(2);
     CHECK_THROWS_WITH_AS(reader.read(kNumBytes - 1, out, ends),
@@ -259,6 +263,22 @@ TEST_SUITE("checkpoint/format block file") {
     CHECK_THROWS_WITH_AS(reader.verify([&](std::uint64_t nbytes) { verified += nbytes; }),
                          doctest::Contains("1 of 3 blocks have not the digest"), DataError);
     CHECK(verified == kNumBytes);
+  }
+
+  TEST_CASE("of several damaged blocks the first is named, whichever thread finds which") {
+    MemoryFiles files;
+    const FileFacts facts = write(files, three_blocks(), random_bytes(kNumBytes, 8), kNumBytes);
+    const std::string text = file_text(files, kPath);
+    const std::size_t data = text.size() - kNumBytes;
+    put_file(files, kPath, flipped(flipped(text, data + kBlockBytes, 1), text.size() - 1, 1));
+    const BlockFileReader reader(files, kPath, facts);
+    ThreadPool pool(3);
+    std::vector<std::byte> out(kNumBytes);
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      BlockFileReader::Ends ends;
+      CHECK_THROWS_WITH_AS(reader.read(0, out, ends, &pool), doctest::Contains("/file: block 1 ("),
+                           DataError);
+    }
   }
 
   TEST_CASE("a file that is cut, longer, of another checkpoint or swapped is refused when opened") {
