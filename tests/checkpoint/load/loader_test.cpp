@@ -232,6 +232,24 @@ TEST_SUITE("checkpoint/load/loader") {
     });
   }
 
+  TEST_CASE("a count of updates comes back without an average") {
+    MemoryFiles files;
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      program.train_step(1);
+      TrainingState state = program.state();
+      state.average = nullptr;
+      Saver(files, world, state, {.folder = kFolder, .async = false}).save(1);
+      CheckpointRun loaded(world, Mode::Sharded, 77);
+      REQUIRE(load_newest(files, world, loaded.state(), kFolder, {.allow_differences = true}));
+      for (const nn::FlatChunk& chunk : loaded.sharded->chunks()) {
+        for (const nn::Segment& segment : chunk.segments) {
+          CHECK(segment.step == 1);
+        }
+      }
+    });
+  }
+
   TEST_CASE("another dtype does not fit unless it is to be converted, and then it is said") {
     MemoryFiles files;
     save_steps(files, Mode::Float64, 3, 1);
