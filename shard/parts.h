@@ -42,8 +42,20 @@ std::vector<ParameterPart> parts_of(const ShardedModel& model);
 
 // The parameter whole, on the rank `root` of the group that it is sharded over; undefined on
 // others. `like_chunk` is each rank's chunk, or a tensor that has a value for each element of it. A
-// window on it where the root has all. Collective over the ranks that have a part, and the root.
+// window on it where the root has all, else in `room`: one dimension, as many elements of the
+// dtype, on the ranks' device; undefined: memory of its own. Collective over the ranks that have a
+// part, and the root.
 Tensor gather_to(int root, const ParameterPart& part, const Tensor& like_chunk,
-                 comm::ProcessGroup& ranks);
+                 comm::ProcessGroup& ranks, const Tensor& room = {});
+// The same on all ranks. Collective over all of them.
+Tensor gather_to_all(const ParameterPart& part, const Tensor& like_chunk, comm::ProcessGroup& ranks,
+                     const Tensor& room = {});
+
+// The other way: each rank's elements of `like_chunk` become those of `whole`, which the root has,
+// contiguous and on the ranks' device, and which is undefined on others. Collective over the ranks
+// that have a part, and the root. ShapeError or DTypeError, on the root, for one that is another
+// parameter's.
+void scatter_from(int root, const ParameterPart& part, const Tensor& whole,
+                  const Tensor& like_chunk, comm::ProcessGroup& ranks);
 
 }  // namespace fsdptrain::shard

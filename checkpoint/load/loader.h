@@ -24,7 +24,8 @@ struct LoadOptions {
   bool convert_dtypes = false;
   // What the checkpoint lacks stays as it is, or, where load_newest() has passed over one whose
   // bytes are damaged, as that one left it, which may be anything; what nobody has a place for is
-  // left out, and Loaded::differences says so; else these are misfits. Another shape always is.
+  // left out, and Loaded::differences says so; else these are misfits. Another shape always is. A
+  // count of updates stays as well where a state of the optimizer is lacking.
   bool allow_differences = false;
   // How long the system may take to show a rank what rank 0 sees.
   comm::Nanoseconds visible_within = std::chrono::seconds(60);

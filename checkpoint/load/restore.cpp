@@ -1,5 +1,8 @@
 #include "checkpoint/load/restore.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -86,6 +89,10 @@ class Reading {
   std::int64_t detour_nbytes_ = 0;
 };
 
+bool is_of_optimizer(const StatePlane& plane) {
+  return plane.name != kParameters && plane.name != kAverage;
+}
+
 }  // namespace
 
 void read_values(CheckpointReader& reader, const StateTensors& tensors,
@@ -99,9 +106,20 @@ void read_values(CheckpointReader& reader, const StateTensors& tensors,
 }
 
 void restore_steps(const StateTensors& tensors, std::span<const Match> matches) {
+  // By tensor: planes of the optimizer that are to come.
+  std::map<std::size_t, std::size_t> num_missing;
+  for (const Match& match : matches) {
+    const std::vector<StatePlane>& planes =
+        tensors.groups[tensors.tensors[match.tensor].group].planes;
+    const auto [missing, is_first] = num_missing.try_emplace(match.tensor);
+    if (is_first) {
+      missing->second = static_cast<std::size_t>(std::ranges::count_if(planes, is_of_optimizer));
+    }
+    missing->second -= is_of_optimizer(planes[match.plane]) ? 1 : 0;
+  }
   for (const Match& match : matches) {
     nn::Segment* const segment = tensors.tensors[match.tensor].segment;
-    if (segment != nullptr && match.saved->step) {
+    if (segment != nullptr && match.saved->step && num_missing.at(match.tensor) == 0) {
       segment->step = *match.saved->step;
     }
   }

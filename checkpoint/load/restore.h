@@ -14,7 +14,8 @@ namespace fsdptrain::checkpoint {
 // damaged; values are anything then.
 void read_values(CheckpointReader& reader, const StateTensors& tensors,
                  std::span<const Match> matches);
-// The counts of updates.
+// The counts of updates, of parameters for which the optimizer has found all its states: moments
+// that begin anew are corrected from their first update on.
 void restore_steps(const StateTensors& tensors, std::span<const Match> matches);
 // One object, on the rank of this number.
 void restore_object(Stateful& object, const SavedObject& saved, int rank, int num_ranks);

@@ -1,14 +1,15 @@
 #include "checkpoint/save/opening.h"
 
-#include <ctime>
-#include <fmt/chrono.h>
+#include <cmath>
 #include <fmt/format.h>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "checkpoint/format/blocks/digest.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
+#include "runtime/base/utc.h"
 
 namespace fsdptrain::checkpoint {
 namespace {
@@ -33,12 +34,88 @@ std::string digest_of_places(const SavedLayout& layout) {
   return digest_text(text);
 }
 
+const char* kind_name(const Opening& opening, const std::string& name) {
+  return opening.digests.contains(name) ? "replicated" : "per rank";
+}
+
+std::set<std::string> names_of(const Opening& opening) {
+  std::set<std::string> names;
+  for (const auto& [name, digest] : opening.digests) {
+    names.insert(name);
+  }
+  for (const auto& [name, value] : opening.objects) {
+    names.insert(name);
+  }
+  return names;
+}
+
+// In both directions: which there are, of which kind, and the states of those that are replicated.
+void check_same_objects(const Opening& first, const Opening& opening, std::size_t rank) {
+  const std::set<std::string> expected = names_of(first);
+  const std::set<std::string> names = names_of(opening);
+  for (const std::string& name : expected) {
+    check<ConfigError>(names.contains(name),
+                       "checkpoint: rank 0 has an object {}, and rank {} has {}", name, rank,
+                       "none of that name");
+  }
+  for (const std::string& name : names) {
+    check<ConfigError>(expected.contains(name),
+                       "checkpoint: rank {} has an object {}, and rank 0 has none of that name",
+                       rank, name);
+    const char* const kind = kind_name(first, name);
+    check<ConfigError>(std::string_view(kind) == kind_name(opening, name),
+                       "checkpoint: object {} is {} on rank 0, and {} on rank {}", name, kind,
+                       kind_name(opening, name), rank);
+  }
+  for (const auto& [name, digest] : opening.digests) {
+    check<ConfigError>(first.digests.at(name) == digest,
+                       "checkpoint: object {} is replicated, and rank {} has another state than "
+                       "rank 0: make it alike, or an object per rank",
+                       name, rank);
+  }
+}
+
+// Why JSON cannot hold it; empty where it can.
+std::string problem_of(const Json& value) {
+  const Json leaves = value.flatten();
+  for (const auto& [place, leaf] : leaves.items()) {
+    const std::string where = place.empty() ? "" : fmt::format("at {} ", printable(place));
+    if (leaf.is_number_float() && !std::isfinite(leaf.get<double>())) {
+      return fmt::format("{}is {}, which JSON has no value for", where, leaf.get<double>());
+    }
+    if (leaf.is_binary() || leaf.is_discarded()) {
+      return where + "is no value of JSON";
+    }
+  }
+  try {
+    static_cast<void>(value.dump());
+  } catch (const Json::exception&) {
+    return "has text that is not UTF-8";
+  }
+  return {};
+}
+
+void add_object(Opening& opening, const std::string& name, const Stateful& object) {
+  Json value = object.state();
+  const std::string of_name = problem_of(name);
+  const std::string problem = of_name.empty() ? problem_of(value) : of_name;
+  if (!problem.empty()) {
+    opening.refusal = fmt::format("object {} {}", printable(name), problem);
+    return;
+  }
+  if (object.kind() == Stateful::Kind::Replicated) {
+    opening.digests[name] = digest_text(value.dump());
+  }
+  opening.objects[name] = std::move(value);
+}
+
 void check_same(std::span<const Opening> openings) {
   std::set<std::int64_t> files;
   for (std::size_t rank = 0; rank < openings.size(); ++rank) {
     const Opening& opening = openings[rank];
     check<IoError>(opening.error.empty(), "step {} was not saved: rank {}: {}", openings[0].step,
                    rank, opening.error);
+    check<ConfigError>(opening.refusal.empty(), "checkpoint: rank {}: {}", rank, opening.refusal);
     check<ConfigError>(opening.step == openings[0].step,
                        "checkpoint: all ranks save one step, and rank 0 saves {} and rank {} {}",
                        openings[0].step, rank, opening.step);
@@ -51,13 +128,7 @@ void check_same(std::span<const Opening> openings) {
                        "checkpoint: {} ranks save a file each, and rank {} has the part of file "
                        "{}: the model's ranks and replicas must be those of the world",
                        openings.size(), rank, opening.file);
-    for (const auto& [name, digest] : opening.digests) {
-      const auto first = openings[0].digests.find(name);
-      check<ConfigError>(first != openings[0].digests.end() && first->second == digest,
-                         "checkpoint: object {} is replicated, and rank {} has another state than "
-                         "rank 0: make it alike, or an object per rank",
-                         name, rank);
-    }
+    check_same_objects(openings[0], opening, rank);
   }
 }
 
@@ -67,11 +138,8 @@ SavedObject object_of(const std::string& name, const Stateful& object,
     return {.kind = SavedObject::Kind::Replicated, .values = {own}};
   }
   SavedObject saved{.kind = SavedObject::Kind::PerRank, .values = {}};
-  for (std::size_t rank = 0; rank < openings.size(); ++rank) {
-    const auto found = openings[rank].objects.find(name);
-    check<ConfigError>(found != openings[rank].objects.end(),
-                       "checkpoint: rank {} has no object {}", rank, name);
-    saved.values.push_back(found->second);
+  for (const Opening& opening : openings) {
+    saved.values.push_back(opening.objects.at(name));
   }
   return saved;
 }
@@ -82,6 +150,7 @@ Opening opening_of(const TrainingState& state, const StateTensors& tensors,
                    const SavedLayout& layout, std::int64_t step) {
   Opening opening{.attempt = {},
                   .error = {},
+                  .refusal = {},
                   .step = step,
                   .file = tensors.file(),
                   .layout_digest = digest_of_places(layout),
@@ -94,11 +163,7 @@ Opening opening_of(const TrainingState& state, const StateTensors& tensors,
     }
   }
   for (const auto& [name, object] : state.objects) {
-    Json value = object->state();
-    if (object->kind() == Stateful::Kind::Replicated) {
-      opening.digests[name] = digest_text(value.dump());
-    }
-    opening.objects[name] = std::move(value);
+    add_object(opening, name, *object);
   }
   return opening;
 }
@@ -110,10 +175,15 @@ std::string to_text(const Opening& opening) {
       per_rank[name] = value;
     }
   }
-  return Json{
-      {"attempt", opening.attempt}, {"error", printable(opening.error)}, {"step", opening.step},
-      {"file", opening.file},       {"layout", opening.layout_digest},   {"steps", opening.steps},
-      {"objects", per_rank},        {"digests", opening.digests}}
+  return Json{{"refusal", opening.refusal},
+              {"attempt", opening.attempt},
+              {"error", printable(opening.error)},
+              {"step", opening.step},
+              {"file", opening.file},
+              {"layout", opening.layout_digest},
+              {"steps", opening.steps},
+              {"objects", per_rank},
+              {"digests", opening.digests}}
       .dump();
 }
 
@@ -121,6 +191,7 @@ Opening parse_opening(const std::string& text) {
   const Json json = Json::parse(text);
   return {.attempt = json.at("attempt"),
           .error = json.at("error"),
+          .refusal = json.at("refusal"),
           .step = json.at("step"),
           .file = json.at("file"),
           .layout_digest = json.at("layout"),
@@ -146,7 +217,7 @@ Manifest agree(std::span<const Opening> openings, const Opening& mine, const Tra
       .step = openings[0].step,
       .attempt = openings[0].attempt,
       .num_ranks = static_cast<std::int64_t>(openings.size()),
-      .created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+      .created = now_utc(),
       .writer = {},
       .files = {},
       .layout = std::move(layout),

@@ -19,6 +19,8 @@ struct Opening {
   std::string attempt;
   // Empty where the rank can go on.
   std::string error;
+  // Which object has a state that cannot be saved, and why; empty where none has.
+  std::string refusal;
   std::int64_t step = 0;
   // Which file it writes.
   std::int64_t file = 0;
@@ -31,7 +33,8 @@ struct Opening {
   std::map<std::string, std::string> digests;
 };
 
-// This rank's; asks objects for their state.
+// This rank's; asks objects for their state. One that JSON cannot hold (a value that is not finite,
+// text that is not UTF-8) is its refusal.
 Opening opening_of(const TrainingState& state, const StateTensors& tensors,
                    const SavedLayout& layout, std::int64_t step);
 std::string to_text(const Opening& opening);
@@ -39,8 +42,8 @@ std::string to_text(const Opening& opening);
 Opening parse_opening(const std::string& text);
 
 // The manifest but for its files; `mine` is one of `openings`, before it was text. IoError with the
-// text of a rank that cannot go on; ConfigError where ranks differ in what must be the same, naming
-// it and a rank.
+// text of a rank that cannot go on; ConfigError where an object is refused, and where ranks differ
+// in what must be the same, naming it and a rank.
 Manifest agree(std::span<const Opening> openings, const Opening& mine, const TrainingState& state,
                SavedLayout layout);
 

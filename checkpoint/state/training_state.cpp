@@ -75,9 +75,11 @@ void find_ranks(StateTensors& tensors, const TrainingState& state) {
     tensors.replica_rank = state.replicas->rank();
     tensors.num_replicas = state.replicas->size();
   }
-  check<ConfigError>(tensors.num_chunks == 1 || tensors.num_replicas == 1,
-                     "state: a model is sharded or replicated, got {} ranks of each of {} replicas",
-                     tensors.num_chunks, tensors.num_replicas);
+  check<ConfigError>(
+      tensors.num_chunks == 1 || tensors.num_replicas == 1,
+      "state: a model is sharded over all ranks or replicated on each, not both at once, "
+      "got one sharded over {} ranks with {} replicas",
+      tensors.num_chunks, tensors.num_replicas);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include "tests/comm/nccl/fake_ranks.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/schedule_table.h"
+#include "tests/support/state_dicts.h"
 
 // Checkpoints of GPUs that are none, against those of the CPU: the kernels are the same, so the
 // bits are, unless a wait is missing, and then that is reported.
@@ -78,7 +80,74 @@ Bytes saved_bytes(checkpoint::FileSystem& files) {
   return all;
 }
 
+// Behind two steps.
+WholeState train_whole(comm::World& world, bool on_all_ranks = false) {
+  const ShardedSchedule plan = schedule();
+  ScheduledRank rank(world, plan);
+  optim::WeightAverage average(rank.sharded().chunks(), 0.9);
+  for (int step = 0; step < 2; ++step) {
+    rank.step();
+    average.update(rank.sharded().chunks());
+  }
+  return whole_state_of(world, state_of(rank, average), {.on_all_ranks = on_all_ranks});
+}
+
+WholeState load_whole(comm::World& world, const WholeState& whole) {
+  const ShardedSchedule plan = schedule();
+  ScheduledRank rank(world, plan);
+  optim::WeightAverage average(rank.sharded().chunks(), 0.9);
+  rank.step();
+  load_whole_state(world, state_of(rank, average), whole);
+  return whole_state_of(world, state_of(rank, average));
+}
+
+Bytes bytes_of(const WholeState& whole) {
+  Bytes bytes;
+  for (const WholeEntry& one : whole) {
+    bytes.push_back(one.bytes);
+  }
+  return bytes;
+}
+
+// Of rank 0.
+WholeState whole_of_cpu() {
+  WholeState whole;
+  comm::run_ranks({.num_ranks = 2}, [&](comm::World& world) {
+    WholeState of_rank = train_whole(world);
+    if (world.rank() == 0) {
+      whole = std::move(of_rank);
+    }
+  });
+  return whole;
+}
+
 TEST_SUITE("checkpoint on a device") {
+  TEST_CASE("whole tensors of GPUs are the bits of the CPU's, in any order") {
+    const Bytes expected = bytes_of(whole_of_cpu());
+    CHECK(expected.size() > 10);
+    in_all_orders([&](std::uint64_t seed) {
+      FakeRanks ranks(2, seed);
+      ranks.run([&](comm::World& world) {
+        const bool on_all_ranks = seed % 2 == 1;
+        const Bytes got = bytes_of(train_whole(world, on_all_ranks));
+        CHECK((got == expected || (world.rank() > 0 && !on_all_ranks)));
+      });
+      ranks.expect_clean();
+    });
+  }
+
+  TEST_CASE("whole tensors of the CPU come to GPUs as the same bits, in any order") {
+    const WholeState whole = whole_of_cpu();
+    in_all_orders([&](std::uint64_t seed) {
+      FakeRanks ranks(3, seed);
+      ranks.run([&](comm::World& world) {
+        const WholeState loaded = load_whole(world, whole);
+        CHECK((world.rank() > 0 || bytes_of(loaded) == bytes_of(whole)));
+      });
+      ranks.expect_clean();
+    });
+  }
+
   TEST_CASE("a save of GPUs that train on has the bits of the CPU's, in any order") {
     MemoryFiles of_cpu;
     comm::run_ranks({.num_ranks = 2}, [&](comm::World& world) { train_and_save(world, of_cpu); });

@@ -79,6 +79,8 @@ class CheckpointRun {
             .objects = {{"progress", &progress}}};
   }
 
+  nn::Module& model() { return *model_; }
+
   // Of the same micro-batches, whatever the number of ranks.
   void train_step(int step) {
     compute_gradients(step);

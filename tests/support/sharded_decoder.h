@@ -28,6 +28,8 @@ class LoneRanks {
     }
   }
 
+  // Of a device that is one.
+  comm::World& world() { return alone_.value().world(); }
   comm::ProcessGroup& group() { return meta_ ? meta_->group() : alone_->world().group(); }
 
  private:

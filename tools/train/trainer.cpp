@@ -175,7 +175,7 @@ int Trainer::validate() {
 
 void Trainer::write_weights() {
   weights_tried_ = true;
-  save_run_weights(account_ == nullptr ? nullptr : &*account_->folder, rank_,
+  save_run_weights(account_ == nullptr ? nullptr : &*account_->folder, world_, rank_,
                    datasets_.vocabulary());
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors/file.h"
+#include "checkpoint/state/full_state.h"
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoted.h"
@@ -96,10 +97,6 @@ void read_values(const checkpoint::SafetensorsReader& reader, const checkpoint::
   values.storage()->bump_version();
 }
 
-const Tensor& values_of(const shard::ParameterPart& part, const optim::WeightAverage* average) {
-  return average != nullptr && part.chunk_number ? average->values(*part.chunk_number) : part.chunk;
-}
-
 // What rank 0 writes to.
 std::unique_ptr<checkpoint::SafetensorsWriter> make_writer(
     const std::filesystem::path& path, const std::vector<shard::ParameterPart>& parts,
@@ -122,37 +119,33 @@ std::map<std::string, std::string> weights_metadata(const WeightsInfo& info) {
           {"vocab_size", fmt::to_string(info.vocabulary.size)}};
 }
 
-void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
-                  const WeightsInfo& info, const optim::WeightAverage* average) {
-  const std::vector<shard::ParameterPart> parts = shard::parts_of(model);
+void save_weights(const std::optional<std::filesystem::path>& path, comm::World& world,
+                  shard::ShardedModel& model, const WeightsInfo& info,
+                  optim::WeightAverage* average) {
   std::unique_ptr<checkpoint::SafetensorsWriter> writer;
-  // The other ranks give their parts whatever becomes of the file.
-  std::exception_ptr failure;
-  const auto try_to = [&failure](const auto& write) {
-    try {
-      write();
-    } catch (const std::exception&) {
-      failure = std::current_exception();
+  // What it throws all ranks do.
+  const auto write = [&](const checkpoint::StateEntry& entry, const Tensor& values) {
+    if (!path) {
+      return;
     }
+    if (!writer) {
+      writer = make_writer(*path, shard::parts_of(model), info);
+    }
+    writer->write(entry.name, to_device(values, Device::cpu()).bytes());
   };
-  if (path) {
-    try_to([&] { writer = make_writer(*path, parts, info); });
-  }
-  for (const shard::ParameterPart& part : parts) {
-    const Tensor whole = shard::gather_to(0, part, values_of(part, average), model.ranks());
-    if (writer && !failure) {
-      try_to([&] { writer->write(part.name, to_device(whole, Device::cpu()).bytes()); });
-    }
-  }
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
+  // What is not trained has no average.
+  const auto is_weight = [average](const checkpoint::StateEntry& entry) {
+    const bool has_average = average != nullptr && entry.trained;
+    return (entry.plane == checkpoint::kAverage) == has_average;
+  };
+  checkpoint::stream_full_state(world, {.model = &model, .average = average}, write,
+                                {.wants = is_weight});
   if (writer) {
     writer->commit();
   }
 }
 
-void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+void save_run_weights(const RunFolder* folder, comm::World& world, TrainingRank& rank,
                       const data::Vocabulary& vocabulary) {
   const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
   using Path = std::optional<std::filesystem::path>;
@@ -165,9 +158,9 @@ void save_run_weights(const RunFolder* folder, TrainingRank& rank,
     failure = std::current_exception();
     folder = nullptr;
   }
-  const auto save = [&](const Path& path, const optim::WeightAverage* average) {
+  const auto save = [&](const Path& path, optim::WeightAverage* average) {
     try {
-      save_weights(path, rank.sharded(), info, average);
+      save_weights(path, world, rank.sharded(), info, average);
     } catch (const std::exception&) {
       failure = failure ? failure : std::current_exception();
     }

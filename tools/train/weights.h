@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/world.h"
 #include "runtime/data/token_header.h"
 #include "runtime/optim/weight_average.h"
 #include "shard/sharded_model.h"
@@ -26,17 +27,18 @@ struct WeightsInfo {
 // For the header of a file of weights.
 std::map<std::string, std::string> weights_metadata(const WeightsInfo& info);
 
-// The parameters, or, where there is one, their average. Collective over the ranks of the model, of
-// which rank 0 writes, with one parameter at a time in its memory; no other has a path, nor has it
-// where another group of ranks writes the same. The file appears under its name only when it is
-// complete; where that fails an older one stays, and all ranks have come to the end of it.
-void save_weights(const std::optional<std::filesystem::path>& path, shard::ShardedModel& model,
-                  const WeightsInfo& info, const optim::WeightAverage* average = nullptr);
+// The parameters, or, where there is one, their average. Collective over the ranks of the world, of
+// which rank 0 has a path and writes, with one parameter at a time in its memory. The file appears
+// under its name only when it is complete; where a write fails an older one stays, and all ranks,
+// having come to the end of it, throw that error.
+void save_weights(const std::optional<std::filesystem::path>& path, comm::World& world,
+                  shard::ShardedModel& model, const WeightsInfo& info,
+                  optim::WeightAverage* average = nullptr);
 
 // The weights files of a run, which this rank writes where it has the folder: the parameters, and
 // their average if there is one. All ranks come to the end of both; then the first failure is
 // thrown.
-void save_run_weights(const RunFolder* folder, TrainingRank& rank,
+void save_run_weights(const RunFolder* folder, comm::World& world, TrainingRank& rank,
                       const data::Vocabulary& vocabulary);
 
 // DataError naming what the metadata lack.

@@ -207,6 +207,49 @@ TEST_SUITE("checkpoint/load/loader") {
     });
   }
 
+  TEST_CASE("a count of updates comes back only with all states of the optimizer") {
+    MemoryFiles files;
+    save_steps(files, Mode::Sharded, 2, 2);
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded, 77);
+      optim::Sgd with_momentum(program.sharded->chunks(), {.momentum = 0.9});
+      optim::Sgd without(program.sharded->chunks(), {});
+      TrainingState state = program.state();
+      const auto expect_steps = [&](optim::Optimizer& optimizer, std::int64_t steps) {
+        state.optimizer = &optimizer;
+        REQUIRE(load_newest(files, world, state, kFolder, {.allow_differences = true}));
+        for (const nn::FlatChunk& chunk : program.sharded->chunks()) {
+          for (const nn::Segment& segment : chunk.segments) {
+            CHECK(segment.step == steps);
+          }
+        }
+      };
+      expect_steps(with_momentum, 0);
+      // One that has no states lacks none.
+      expect_steps(without, 2);
+      state.average = nullptr;
+      expect_steps(*program.optimizer, 2);
+    });
+  }
+
+  TEST_CASE("a count of updates comes back without an average") {
+    MemoryFiles files;
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      program.train_step(1);
+      TrainingState state = program.state();
+      state.average = nullptr;
+      Saver(files, world, state, {.folder = kFolder, .async = false}).save(1);
+      CheckpointRun loaded(world, Mode::Sharded, 77);
+      REQUIRE(load_newest(files, world, loaded.state(), kFolder, {.allow_differences = true}));
+      for (const nn::FlatChunk& chunk : loaded.sharded->chunks()) {
+        for (const nn::Segment& segment : chunk.segments) {
+          CHECK(segment.step == 1);
+        }
+      }
+    });
+  }
+
   TEST_CASE("another dtype does not fit unless it is to be converted, and then it is said") {
     MemoryFiles files;
     save_steps(files, Mode::Float64, 3, 1);

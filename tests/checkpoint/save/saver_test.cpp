@@ -15,6 +15,7 @@
 #include "tests/support/checkpoint_run.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/memory_files.h"
+#include "tests/support/saved_values.h"
 #include "tests/support/temporary_folder.h"
 
 namespace fsdptrain::testing {
@@ -64,27 +65,6 @@ class ManualClock final : public comm::Clock {
   std::atomic<std::int64_t> now_ = 0;
 };
 
-// Of a checkpoint, as all_state_of() has them.
-Values saved_values(checkpoint::FileSystem& files, std::int64_t step) {
-  CheckpointReader reader =
-      CheckpointReader::open(files, kFolder / checkpoint::step_folder_name(step));
-  Values values;
-  for (const auto& tensor : reader.manifest().layout.tensors) {
-    for (const auto& plane :
-         reader.manifest().layout.groups[static_cast<std::size_t>(tensor.group)].planes) {
-      const Tensor whole = Tensor::empty(tensor.shape, plane.dtype);
-      const CheckpointReader::Want want{.tensor = &tensor,
-                                        .plane = plane.name,
-                                        .elements = {0, tensor.shape.numel()},
-                                        .out = whole.mutable_bytes()};
-      reader.read({&want, 1});
-      values[plane.name + " " + tensor.name] = whole.to_vector();
-    }
-  }
-  values["progress"] = {reader.manifest().objects.at("progress").values.front().get<double>()};
-  return values;
-}
-
 void on_ranks(int num_ranks, const std::function<void(comm::World&)>& body) {
   comm::run_ranks({.num_ranks = num_ranks}, body);
 }
@@ -126,7 +106,7 @@ TEST_SUITE("checkpoint/save/saver") {
         for (int step = 1; step <= 10; ++step) {
           CAPTURE(step);
           CHECK(num_different_bits(at_save[static_cast<std::size_t>(step) - 1],
-                                   saved_values(files, step)) == 0);
+                                   saved_values(files, kFolder, step)) == 0);
         }
       }
     });

@@ -252,7 +252,7 @@ lr_scale = 0.25
     const auto model = build_model(config);
     testing::LoneRanks ranks;
     const auto saved = shard_model(config, *model, ranks.group());
-    save_weights(path, *saved, {.config = config, .vocabulary = {257, 256, "byte"}});
+    save_weights(path, ranks.world(), *saved, {.config = config, .vocabulary = {257, 256, "byte"}});
     const WeightsInfo info = read_weights_info(path);
     CHECK(info.config.rules == config.rules);
     const auto other = build_model(info.config);

@@ -48,6 +48,9 @@ struct Model {
     return all;
   }
 
+  // Of a model that is on its own.
+  comm::World& world() { return alone->world(); }
+
   std::unique_ptr<comm::LoneWorld> alone;
   nn::Linear module;
   shard::ShardedModel sharded;
@@ -82,7 +85,7 @@ TEST_CASE("weights come back bit for bit, with what they were trained by") {
   const TemporaryFolder folder;
   Model saved(1);
   Model loaded(2);
-  save_weights(folder / "w", saved.sharded, some_info());
+  save_weights(folder / "w", saved.world(), saved.sharded, some_info());
   REQUIRE(loaded.values() != saved.values());
   load_weights(folder / "w", loaded.sharded);
   CHECK(loaded.values() == saved.values());
@@ -96,14 +99,15 @@ TEST_CASE("weights come back bit for bit, with what they were trained by") {
 TEST_CASE("ranks write what one writes, and read their parts of it") {
   const TemporaryFolder folder;
   Model one(1);
-  save_weights(folder / "one", one.sharded, some_info());
+  save_weights(folder / "one", one.world(), one.sharded, some_info());
   for (const int num_ranks : {2, 3, 4}) {
     CAPTURE(num_ranks);
     std::vector<std::vector<double>> parts(static_cast<std::size_t>(num_ranks));
     comm::run_ranks({.num_ranks = num_ranks}, [&](comm::World& world) {
       using Path = std::optional<std::filesystem::path>;
       Model saved(1, world.group());
-      save_weights(world.rank() == 0 ? Path(folder / "many") : Path(), saved.sharded, some_info());
+      save_weights(world.rank() == 0 ? Path(folder / "many") : Path(), world, saved.sharded,
+                   some_info());
       Model loaded(2, world.group());
       load_weights(folder / "one", loaded.sharded);
       parts[static_cast<std::size_t>(world.rank())] = loaded.values();
@@ -204,17 +208,38 @@ TEST_CASE("weights that cannot be written leave the older file, and no other") {
   const TemporaryFolder folder;
   Model older(1);
   Model newer(2);
-  save_weights(folder / "w", older.sharded, some_info());
+  save_weights(folder / "w", older.world(), older.sharded, some_info());
   const std::string before = testing::read_file(folder / "w");
   {
     // The header fits, the values do not.
     const SizeLimit limit(before.size() - 40);
-    CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.sharded, some_info()),
+    CHECK_THROWS_WITH_AS(save_weights(folder / "w", newer.world(), newer.sharded, some_info()),
                          Contains("File too large"), IoError);
   }
   CHECK(testing::read_file(folder / "w") == before);
   const std::filesystem::directory_iterator files(folder.path());
   CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("weights that rank 0 cannot write are an error of all ranks, which say so") {
+  const TemporaryFolder folder;
+  comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
+    using Path = std::optional<std::filesystem::path>;
+    Model model(1, world.group());
+    const Path path = world.rank() == 0 ? Path(folder / "none" / "w") : Path();
+    std::string text;
+    try {
+      save_weights(path, world, model.sharded, some_info());
+    } catch (const IoError& error) {
+      text = error.what();
+    }
+    if (!text.starts_with("rank 0: ")) {
+      fail("rank {} has no error of rank 0, got {}", world.rank(), text);
+    }
+    save_weights(world.rank() == 0 ? Path(folder / "w") : Path(), world, model.sharded,
+                 some_info());
+  });
+  CHECK(std::filesystem::exists(folder / "w"));
 }
 
 TEST_CASE("metadata that are not there are named") {

@@ -1,0 +1,233 @@
+#include <cstdint>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "checkpoint/load/fit.h"
+#include "checkpoint/state/agreement.h"
+#include "checkpoint/state/full_state.h"
+#include "checkpoint/state/model_ranks.h"
+#include "kernels/copy.h"
+#include "runtime/base/error.h"
+#include "runtime/base/quoted.h"
+#include "runtime/tensor/transfer.h"
+
+namespace fsdptrain::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+// Plane and parameter.
+using Key = std::pair<std::string, std::string>;
+
+Key key_of(const StateEntry& entry) {
+  return {entry.plane, entry.name};
+}
+
+std::string text_of(const StateEntry& entry) {
+  return entry.plane == kParameters ? printable(entry.name)
+                                    : printable(fmt::format("{} of {}", entry.plane, entry.name));
+}
+
+Json to_json(const StateEntry& entry) {
+  return {{"plane", entry.plane},
+          {"name", entry.name},
+          {"shape", std::vector<std::int64_t>(entry.shape.begin(), entry.shape.end())},
+          {"dtype", static_cast<int>(entry.dtype)},
+          {"updates", entry.updates ? Json(*entry.updates) : Json()}};
+}
+
+StateEntry parse_entry(const Json& json) {
+  const Json& updates = json.at("updates");
+  return {.plane = json.at("plane"),
+          .name = json.at("name"),
+          .shape = Shape(json.at("shape").get<std::vector<std::int64_t>>()),
+          .dtype = static_cast<DType>(json.at("dtype").get<int>()),
+          .updates = updates.is_null() ? std::nullopt : std::optional(updates.get<std::int64_t>())};
+}
+
+class Loading {
+ public:
+  Loading(comm::World& world, const TrainingState& state, const LoadFullOptions& options)
+      : world_(world), state_(state), options_(options) {}
+
+  // All ranks know what the source has, and that it fits.
+  void begin(const FullStateSource* source) {
+    const std::string entries = agree_on(world_, [&] {
+                                  prepare();
+                                  return entries_of(source);
+                                }).front();
+    agree_on(world_, [&] {
+      take_entries(entries);
+      const std::vector<std::string> misfits = misfits_of_items();
+      check<ConfigError>(misfits.empty(), "full state: it does not fit what is trained: {}",
+                         shown_lines(misfits));
+      return std::string();
+    });
+  }
+
+  void load(const FullStateSource* source) {
+    for (const StateItem& item : items_) {
+      Tensor whole;
+      agree_on(world_, [&] {
+        if (source != nullptr) {
+          whole = take(*source, item);
+        }
+        return std::string();
+      });
+      give_out(item, whole);
+    }
+    if (options_.planes.optimizer) {
+      take_updates();
+    }
+  }
+
+ private:
+  void prepare() {
+    tensors_ = tensors_of(state_);
+    root_ = root_of(*state_.model, world_);
+    items_ = items_of(tensors_, options_.planes);
+  }
+
+  std::string entries_of(const FullStateSource* source) const {
+    check<ConfigError>((source != nullptr) == (world_.rank() == 0),
+                       "full state: rank 0 has the source and no other rank, got {}",
+                       source == nullptr ? "none" : "one");
+    Json entries = Json::array();
+    if (source != nullptr) {
+      for (const StateEntry& entry : source->entries) {
+        entries.push_back(to_json(entry));
+      }
+    }
+    return entries.dump();
+  }
+
+  void take_entries(const std::string& text) {
+    for (const Json& json : Json::parse(text)) {
+      StateEntry entry = parse_entry(json);
+      if (options_.planes.has(entry.plane)) {
+        const Key key = key_of(entry);
+        check<ConfigError>(entries_.emplace(key, entry).second,
+                           "full state: the source has {} twice", text_of(entry));
+        order_.push_back(key);
+      }
+    }
+  }
+
+  std::vector<std::string> misfits_of_items() const {
+    std::vector<std::string> lines;
+    std::set<Key> wanted;
+    std::set<std::string> names;
+    for (const StateItem& item : items_) {
+      wanted.insert(key_of(item.entry));
+      add_misfits(item.entry, lines);
+    }
+    for (const StateTensor& tensor : tensors_.tensors) {
+      names.insert(tensor.part.name);
+    }
+    for (const Key& key : order_) {
+      if (!wanted.contains(key)) {
+        lines.push_back(fmt::format(
+            "{} {}", text_of(entries_.at(key)),
+            names.contains(key.second) ? "has no place here" : "is of no parameter of the model"));
+      }
+    }
+    return lines;
+  }
+
+  void add_misfits(const StateEntry& wanted, std::vector<std::string>& lines) const {
+    const auto found = entries_.find(key_of(wanted));
+    const std::string text = text_of(wanted);
+    if (found == entries_.end()) {
+      lines.push_back(fmt::format("{} is missing", text));
+      return;
+    }
+    const StateEntry& given = found->second;
+    if (given.shape != wanted.shape) {
+      lines.push_back(fmt::format("{} has shape {}, not {}", text, given.shape, wanted.shape));
+    }
+    const bool converts =
+        options_.convert_dtypes && is_floating(given.dtype) && is_floating(wanted.dtype);
+    if (given.dtype != wanted.dtype && !converts) {
+      lines.push_back(fmt::format("{} is {}, not {}", text, given.dtype, wanted.dtype));
+    }
+  }
+
+  // On rank 0: as the ranks are to have it.
+  Tensor take(const FullStateSource& source, const StateItem& item) const {
+    const StateEntry& entry = entries_.at(key_of(item.entry));
+    Tensor values = source.values(entry);
+    check<ConfigError>(values.defined(), "full state: the source gives {} for {}", "nothing",
+                       text_of(entry));
+    check<ConfigError>(values.shape() == entry.shape && values.dtype() == entry.dtype,
+                       "full state: the source gives {} {} for {}, which is {} {}", values.dtype(),
+                       values.shape(), text_of(entry), entry.dtype, entry.shape);
+    if (entry.dtype != item.entry.dtype) {
+      const Tensor converted = Tensor::empty(values.shape(), item.entry.dtype, values.device(),
+                                             MemoryCategory::Workspace);
+      kernels::copy(converted.launch(), converted.view(), values.view());
+      values = converted;
+    }
+    return to_device(values, world_.device());
+  }
+
+  void give_out(const StateItem& item, const Tensor& whole) const {
+    const shard::ParameterPart& part = tensors_.tensors[item.tensor].part;
+    comm::ProcessGroup& ranks = state_.model->ranks();
+    const bool is_replicated = ranks.size() < world_.size();
+    if (world_.rank() == 0 || !is_replicated) {
+      shard::scatter_from(root_, part, whole, item.like_chunk, ranks);
+    }
+    if (is_replicated && part.shape.numel() > 0) {
+      const Tensor own = part.values_in(item.like_chunk);
+      world_.group().issue(comm::broadcast(own, 0)).wait();
+      own.storage()->bump_version();
+    }
+  }
+
+  void take_updates() {
+    std::map<std::string, std::int64_t> updates;
+    for (const auto& [key, entry] : entries_) {
+      if (entry.updates) {
+        updates.emplace(entry.name, *entry.updates);
+      }
+    }
+    for (const StateTensor& tensor : tensors_.tensors) {
+      const auto found = updates.find(tensor.part.name);
+      if (tensor.segment != nullptr && found != updates.end()) {
+        tensor.segment->step = found->second;
+      }
+    }
+  }
+
+  comm::World& world_;
+  const TrainingState& state_;
+  const LoadFullOptions& options_;
+  StateTensors tensors_;
+  std::vector<StateItem> items_;
+  // Which of the model's ranks is rank 0.
+  int root_ = 0;
+  // Of the source: what is to be loaded, and in which order it was named.
+  std::map<Key, StateEntry> entries_;
+  std::vector<Key> order_;
+};
+
+}  // namespace
+
+void load_full_state(comm::World& world, const TrainingState& state, const FullStateSource* source,
+                     const LoadFullOptions& options) {
+  Loading loading(world, state, options);
+  loading.begin(source);
+  try {
+    loading.load(source);
+  } catch (...) {
+    // What was loaded counts.
+    state.model->bump_epoch();
+    throw;
+  }
+  state.model->bump_epoch();
+}
+
+}  // namespace fsdptrain::checkpoint
