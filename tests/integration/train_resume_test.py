@@ -3,7 +3,6 @@
 Usage: train_resume_test.py FSDPTRAIN SOURCE_DIR
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,39 +10,13 @@ import signal
 import subprocess
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SAVED, main
-from train_case import TEXT, TINY, TrainTest
+from train_case import COURSE, TEXT, TINY, TrainTest
 
-# Everything that a run must not forget: dropout, an average, moments, validations, a schedule.
-COURSE = [*TINY, "--set", "log.every=1", "--set", "eval.every=7", "--set", "eval.batches=2", "--set", "model.dropout=0.1",
-          "--set", "train.ema_decay=0.999", "--set", "train.global_batch=8", "--set", "run.threads=1"]
 # More than a run can do before it is told to end.
 LONG = ["--set", "train.steps=500"]
 
 
 class Resume(TrainTest):
-    def course(self, run):
-        """What a run has computed, by step: of a step that was done twice, the last."""
-        values = {}
-        for line in self.metrics(run):
-            for key in ("loss", "grad_norm", "lr", "validation_loss"):
-                if key in line:
-                    values[line["step"], key] = line[key]
-        return values
-
-    def weights(self, run):
-        """Digests of the bytes of the tensors: the header holds the configuration."""
-        number = self.record(run)["parameters"]
-        return [hashlib.sha256(path.read_bytes()[-4 * number:]).hexdigest()
-                for path in sorted((self.folder / run).glob("weights*.safetensors"))]
-
-    def checkpoints(self, run="run"):
-        return sorted(path.name for path in (self.folder / run / "checkpoints").glob("step-*"))
-
-    def check_same(self, run, whole):
-        self.assertEqual(self.course(run), self.course(whole))
-        self.assertEqual(self.weights(run), self.weights(whole))
-        self.assertEqual(len(self.weights(run)), 2)
-
     def run_until(self, text, number, arguments, lines=1):
         """Starts a run and sends a signal when so many lines that hold `text` have come; its exit code and errors."""
         process = subprocess.Popen([FSDPTRAIN, "train", *arguments], cwd=self.folder, text=True,
