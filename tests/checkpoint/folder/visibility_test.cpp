@@ -24,7 +24,8 @@ TEST_SUITE("checkpoint/folder/visibility") {
       ++looks;
       return false;
     };
-    CHECK_FALSE(becomes_true(look, 60s, [] {}, clock));
+    CHECK_FALSE(becomes_true(
+        look, 60s, [] {}, clock));
     CHECK(looks > 1);
     CHECK(looks <= 6);
   }
