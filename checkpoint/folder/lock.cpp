@@ -198,7 +198,7 @@ RunLock::RunLock(FileSystem& files, path lock, std::int64_t generation, Options 
   }
 }
 
-RunLock::~RunLock() {
+void RunLock::end_heart() {
   {
     const std::lock_guard guard(mutex_);
     ending_ = true;
@@ -207,6 +207,17 @@ RunLock::~RunLock() {
   if (heart_.joinable()) {
     heart_.join();
   }
+}
+
+void RunLock::rename_folder(const path& to) {
+  check_held();
+  end_heart();
+  files_.rename(lock_.parent_path(), to);
+  lock_ = to / kLockName;
+}
+
+RunLock::~RunLock() {
+  end_heart();
   try {
     if (is_this(holder())) {
       write_new(files_, own_folder() / kReleasedName, "");

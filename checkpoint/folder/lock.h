@@ -61,6 +61,9 @@ class RunLock {
   // IoError naming the new owner if this process was taken for dead, as one that was stopped for
   // long is: it must not write any more. Ask before what others see, such as a commit. Any thread.
   void check_held();
+  // Gives the folder another name, with the lock in it: nobody can have it before it is given back
+  // there. There are no signs of life from now on. IoError or PathError where that cannot be.
+  void rename_folder(const std::filesystem::path& to);
   // A sign of life.
   void beat();
   const LockOwner& owner() const { return options_.self; }
@@ -68,6 +71,7 @@ class RunLock {
  private:
   RunLock(FileSystem& files, std::filesystem::path lock, std::int64_t generation, Options options);
   void run_heart();
+  void end_heart();
   std::filesystem::path own_folder() const;
   // Who has the lock now; none where nobody has left a name.
   std::optional<LockOwner> holder() const;

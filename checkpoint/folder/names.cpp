@@ -67,7 +67,7 @@ std::vector<std::int64_t> list_steps(FileSystem& files, const std::filesystem::p
   }
   for (const FolderEntry& entry : files.list(folder)) {
     const std::optional<std::int64_t> step = step_of(entry.name);
-    if (step && entry.kind == EntryKind::Folder) {
+    if (step && entry.kind != EntryKind::File) {
       steps.push_back(*step);
     }
   }

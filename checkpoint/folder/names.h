@@ -38,8 +38,8 @@ std::string staging_name(std::int64_t step, std::string_view attempt);
 // Of a name as above and no other, of any attempt.
 std::optional<std::int64_t> step_of_staging(std::string_view name);
 
-// The steps of all that is named as a checkpoint, valid or not, newest first. Empty where there is
-// no folder; one that cannot be listed is an IoError, since "none" would begin a run anew.
+// The steps of all that is named as a checkpoint, links too, valid or not, newest first. Empty: no
+// folder; one that cannot be listed is an IoError, since "none" would begin a run anew.
 std::vector<std::int64_t> list_steps(FileSystem& files, const std::filesystem::path& folder);
 
 }  // namespace fsdptrain::checkpoint

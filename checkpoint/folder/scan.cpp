@@ -23,7 +23,12 @@ ValidCheckpoint look_at(FileSystem& files, const std::filesystem::path& checkpoi
 
 ValidCheckpoint look_at_step(FileSystem& files, const std::filesystem::path& folder,
                              std::int64_t step) {
-  ValidCheckpoint found = look_at(files, folder / step_folder_name(step));
+  const std::filesystem::path path = folder / step_folder_name(step);
+  // What it leads to may be of another run, and change.
+  check<DataError>(files.kind_of(path) != EntryKind::Other,
+                   "{}: is a link, which is not followed: move the folder itself here",
+                   path.string());
+  ValidCheckpoint found = look_at(files, path);
   check<DataError>(found.manifest.step == step, "{}: its manifest is of step {}",
                    found.folder.string(), found.manifest.step);
   return found;

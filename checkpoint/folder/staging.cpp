@@ -18,8 +18,12 @@ using std::filesystem::path;
 constexpr std::string_view kReplacing = ".replacing";
 
 void make_durable_folder(FileSystem& files, const path& folder) {
+  const path parent = folder.has_parent_path() ? folder.parent_path() : path(".");
+  if (parent != folder && !files.kind_of(parent)) {
+    make_durable_folder(files, parent);
+  }
   if (files.make_folder(folder)) {
-    files.sync_folder(folder.has_parent_path() ? folder.parent_path() : path("."));
+    files.sync_folder(parent);
   }
 }
 

@@ -11,8 +11,8 @@ constexpr comm::Nanoseconds kLook = std::chrono::milliseconds(100);
 }  // namespace
 
 bool becomes_true(const std::function<bool()>& condition, comm::Nanoseconds within,
-                  const std::function<void()>& goes_on) {
-  const comm::Deadline deadline(comm::monotonic_clock(), within);
+                  const std::function<void()>& goes_on, const comm::Clock& clock) {
+  const comm::Deadline deadline(clock, within);
   while (!condition()) {
     goes_on();
     if (deadline.passed()) {

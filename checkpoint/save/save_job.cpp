@@ -27,34 +27,48 @@ std::optional<std::uint64_t> size_of_file(FileSystem& files, const std::filesyst
   }
 }
 
-void check_sees_folder(FileSystem& files, const std::filesystem::path& staging,
-                       const std::string& attempt, comm::Nanoseconds time, const Check& goes_on) {
-  const auto sees = [&] {
-    const auto path = staging / kNonceName;
-    return size_of_file(files, path) == attempt.size() &&
-           read_text(files, path, attempt.size()) == attempt;
-  };
-  check<IoError>(becomes_true(sees, time, goes_on),
-                 "{}: host {} does not see the folder that rank 0 made: checkpoints need a file "
-                 "system that all ranks see",
-                 staging.string(), host_name());
-}
-
-void check_sizes(FileSystem& files, const std::filesystem::path& staging,
-                 const std::vector<SavedFile>& saved, comm::Nanoseconds time,
-                 const Check& goes_on) {
-  for (const SavedFile& file : saved) {
-    std::optional<std::uint64_t> nbytes;
-    const auto fits = [&] {
-      nbytes = size_of_file(files, staging / file.name);
-      return nbytes == file.facts.nbytes;
-    };
-    check<IoError>(becomes_true(fits, time, goes_on), "{}: has {} bytes, and {} were written",
-                   (staging / file.name).string(), nbytes.value_or(0), file.facts.nbytes);
-  }
+// On the rank that made it.
+void check_is_there(FileSystem& files, const std::filesystem::path& staging) {
+  check<IoError>(files.kind_of(staging) == EntryKind::Folder,
+                 "{}: the folder is gone since this rank made it: did somebody remove it?",
+                 staging.string());
 }
 
 }  // namespace
+
+void SaveJob::check_sees_folder(const Check& goes_on) const {
+  FileSystem& files = *options_.files;
+  if (options_.made_staging) {
+    check_is_there(files, staging());
+    return;
+  }
+  const std::string& attempt = options_.manifest.attempt;
+  const auto sees = [&] {
+    const auto path = staging() / kNonceName;
+    return size_of_file(files, path) == attempt.size() &&
+           read_text(files, path, attempt.size()) == attempt;
+  };
+  check<IoError>(becomes_true(sees, options_.visible_within, goes_on, *options_.clock),
+                 "{}: host {} does not see the folder that rank 0 made: checkpoints need a file "
+                 "system that all ranks see",
+                 staging().string(), host_name());
+}
+
+void SaveJob::check_sizes(const Check& goes_on) const {
+  FileSystem& files = *options_.files;
+  for (const SavedFile& file : options_.manifest.files) {
+    const std::filesystem::path path = staging() / file.name;
+    std::optional<std::uint64_t> nbytes;
+    const auto fits = [&] {
+      check_is_there(files, staging());
+      nbytes = size_of_file(files, path);
+      return nbytes == file.facts.nbytes;
+    };
+    check<IoError>(becomes_true(fits, options_.visible_within, goes_on, *options_.clock),
+                   "{}: has {} bytes, and {} were written", path.string(), nbytes.value_or(0),
+                   file.facts.nbytes);
+  }
+}
 
 std::string to_text(const FileFacts& facts) {
   return fmt::format("{} {}", facts.nbytes, to_string(facts.digest));
@@ -119,14 +133,13 @@ void SaveJob::give_up(bool discards) {
 }
 
 std::string SaveJob::write(const Check& check) const {
-  check_sees_folder(*options_.files, staging(), options_.manifest.attempt, options_.visible_within,
-                    check);
+  check_sees_folder(check);
   return to_text(write_rank_file(*options_.files, file_, check));
 }
 
 std::string SaveJob::publish(const Check& check) const {
   FileSystem& files = *options_.files;
-  check_sizes(files, staging(), options_.manifest.files, options_.visible_within, check);
+  check_sizes(check);
   write_manifest(files, staging(), options_.manifest);
   if (options_.before_commit) {
     options_.before_commit();

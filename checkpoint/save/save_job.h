@@ -29,6 +29,9 @@ class SaveJob {
     Manifest manifest;
     // How long others' files may take to be seen.
     comm::Nanoseconds visible_within{};
+    const comm::Clock* clock = &comm::monotonic_clock();
+    // Whether this rank made the staging folder, so that it need not wait to see it.
+    bool made_staging = false;
     Retention retention;
     std::function<void()> before_commit;
   };
@@ -59,6 +62,8 @@ class SaveJob {
   // Gives work_ a value, or start_failure_.
   void start(const std::function<std::unique_ptr<BackgroundWork>()>& make_work);
   std::filesystem::path staging() const;
+  void check_sees_folder(const Check& goes_on) const;
+  void check_sizes(const Check& goes_on) const;
   std::string write(const Check& check) const;
   std::string publish(const Check& check) const;
   std::string discard() const;

@@ -66,6 +66,8 @@ Saver::Saver(FileSystem& files, comm::World& world, TrainingState state, Options
   if (!options_.warn) {
     options_.warn = [](const std::string& text) { log_warning("{}", text); };
   }
+  check<ConfigError>(options_.keep_last >= 0, "saver: keep_last must be at least 0 (all), got {}",
+                     options_.keep_last);
   const StateTensors tensors = tensors_of(state_);
   check<ConfigError>(tensors.num_files() == world.size(),
                      "saver: the model must be that of all {} ranks of the world, got {}",
@@ -162,6 +164,8 @@ void Saver::begin(std::int64_t step) {
           .folder = options_.folder,
           .manifest = manifest,
           .visible_within = options_.visible_within,
+          .clock = options_.clock,
+          .made_staging = world_.rank() == 0,
           .retention = {.keep_last = options_.keep_last, .keep_steps = options_.keep_steps},
           .before_commit = options_.before_commit},
       [&] { return file_of(openings.tensors, manifest); });

@@ -76,7 +76,8 @@ class Saver {
     std::filesystem::path folder;
   };
 
-  // Not collective. `files` and what `state` points to outlive it.
+  // Not collective. ConfigError for a negative keep_last. `files` and what `state` points to
+  // outlive it.
   Saver(FileSystem& files, comm::World& world, TrainingState state, Options options);
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;

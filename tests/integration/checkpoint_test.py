@@ -218,6 +218,10 @@ class Checkpoint(TrainTest):
         self.assertIn("no difference", self.diff(DONE, "run", "back"))
         self.assertEqual(contents(self.folder / "run"), before)
 
+    def test_resharding_makes_the_folders_that_are_missing(self):
+        self.checkpoint("reshard", "run", "--ranks", 3, "--output", "new/deep/of-3")
+        self.assertIn("no difference", self.diff(DONE, "run", "new/deep/of-3"))
+
     def test_resharding_replaces_nothing_and_leaves_nothing(self):
         self.checkpoint("reshard", "run", "--ranks", 3, "--output", "other")
         before = contents(self.folder / "other")
@@ -277,6 +281,8 @@ class Checkpoint(TrainTest):
                          "--plane", "nothing")
         self.check_error(REFUSED, "--dtype", *refused, "--dtype", "int64")
         self.check_error(REFUSED, "lots", *refused, "--max-file-size", "lots")
+        for size in ("0", "0.5"):
+            self.check_error(REFUSED, "--max-file-size: must be at least 1 byte", *refused, "--max-file-size", size)
         flip(self.folder / NEWEST / RANKS[1], -100)
         self.check_error(REFUSED, RANKS[1], "checkpoint", "export", NEWEST, "--plane", "average", "--output", "out")
         self.assertEqual(self.files(), ["run", "text.tok", "text.txt"])

@@ -3,7 +3,6 @@
 Usage: train_resume_test.py FSDPTRAIN SOURCE_DIR
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -11,39 +10,13 @@ import signal
 import subprocess
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, SAVED, main
-from train_case import TEXT, TINY, TrainTest
+from train_case import COURSE, TEXT, TINY, TrainTest
 
-# Everything that a run must not forget: dropout, an average, moments, validations, a schedule.
-COURSE = [*TINY, "--set", "log.every=1", "--set", "eval.every=7", "--set", "eval.batches=2", "--set", "model.dropout=0.1",
-          "--set", "train.ema_decay=0.999", "--set", "train.global_batch=8", "--set", "run.threads=1"]
 # More than a run can do before it is told to end.
 LONG = ["--set", "train.steps=500"]
 
 
 class Resume(TrainTest):
-    def course(self, run):
-        """What a run has computed, by step: of a step that was done twice, the last."""
-        values = {}
-        for line in self.metrics(run):
-            for key in ("loss", "grad_norm", "lr", "validation_loss"):
-                if key in line:
-                    values[line["step"], key] = line[key]
-        return values
-
-    def weights(self, run):
-        """Digests of the bytes of the tensors: the header holds the configuration."""
-        number = self.record(run)["parameters"]
-        return [hashlib.sha256(path.read_bytes()[-4 * number:]).hexdigest()
-                for path in sorted((self.folder / run).glob("weights*.safetensors"))]
-
-    def checkpoints(self, run="run"):
-        return sorted(path.name for path in (self.folder / run / "checkpoints").glob("step-*"))
-
-    def check_same(self, run, whole):
-        self.assertEqual(self.course(run), self.course(whole))
-        self.assertEqual(self.weights(run), self.weights(whole))
-        self.assertEqual(len(self.weights(run)), 2)
-
     def run_until(self, text, number, arguments, lines=1):
         """Starts a run and sends a signal when so many lines that hold `text` have come; its exit code and errors."""
         process = subprocess.Popen([FSDPTRAIN, "train", *arguments], cwd=self.folder, text=True,
@@ -235,6 +208,55 @@ class Resume(TrainTest):
                             f"checkpoint.keep={keep}")
             self.assertEqual(self.checkpoints(), [f"step-{step:08}" for step in names])
 
+    def test_a_run_cannot_be_made_shorter_than_it_is(self):
+        self.prepare(TEXT)
+        self.check_done("train", *TINY)
+        before = (self.folder / "run/run.json").read_bytes()
+        for ranks in ("1", "2"):
+            self.check_error(REFUSED, "train.steps = 11: the run has done 12 steps already", "train", *TINY, "--set",
+                             "train.steps=11", "--allow-change=steps", "--threads-as-ranks", ranks)
+        self.assertEqual((self.folder / "run/run.json").read_bytes(), before)
+
+    def test_replicas_that_are_stopped_and_go_on_compute_what_others_do(self):
+        self.prepare(TEXT)
+        arguments = [*COURSE, *LONG, "--threads-as-ranks", "2", "--set", "mesh.replicate=2", "--set", "mesh.shard=1"]
+        self.check_done("train", *arguments, "--set", "run.dir=whole")
+        code, errors = self.run_until("step     10/", signal.SIGTERM, arguments)
+        self.assertEqual(code, SAVED, errors)
+        self.assertIn("goes on from", self.check_done("train", *arguments))
+        self.check_same("run", "whole")
+
+    def test_a_link_to_a_checkpoint_is_not_followed_and_that_is_said(self):
+        self.prepare(TEXT)
+        self.check_done("train", *COURSE, "--set", "checkpoint.every=5")
+        checkpoints = self.folder / "run/checkpoints"
+        (checkpoints / "step-00000012").rename(self.folder / "elsewhere")
+        (checkpoints / "step-00000012").symlink_to(self.folder / "elsewhere")
+        (self.folder / "run/weights.safetensors").unlink()
+        self.assertIn("step-00000012  not valid: ", self.check_done("checkpoint", "inspect", "run"))
+        result = self.run_cli("train", *COURSE, "--set", "checkpoint.every=5")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stderr, r"not taken: [^\n]*step-00000012: is a link, which is not followed")
+        self.assertIn("goes on from run/checkpoints/step-00000010", result.stdout)
+        self.assertTrue((self.folder / "elsewhere/manifest.json").exists())
+
+    def test_a_signal_whose_checkpoint_cannot_be_written_does_not_ask_to_come_again(self):
+        self.prepare(TEXT)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                process = self.start(*LONG, "--set", "train.steps=100000000", "--overwrite", "--set", "log.every=1")
+                while "  loss " not in process.stdout.readline():
+                    self.assertIsNone(process.poll())
+                # Where checkpoints would go.
+                self.write("run/checkpoints", b"")
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertRegex(errors, r"a checkpoint failed, [^\n]*run/checkpoints/\.staging")
+                self.assertNotIn("the same command goes on", errors)
+                self.assertEqual(self.record()["exit_code"], 128 + number)
+                self.assertTrue((self.folder / "run/weights.safetensors").exists())
+
     def test_other_data_under_the_same_name_are_refused(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)
@@ -277,8 +299,9 @@ class Resume(TrainTest):
         self.assertIn("h.1.ln_1.weight", result.stderr)
         self.check_error(REFUSED, "wte.weight", "train", *TINY, *begin, "--set", "run.dir=next", "--set",
                          "model.vocab_size=300")
-        self.check_error(REFUSED, "run/checkpoints", "train", *TINY, "--set", "model.init_from=run/checkpoints", "--set",
-                         "run.dir=next")
+        for folder in ("run", "run/checkpoints"):
+            self.check_error(REFUSED, "(give one checkpoint, such as run/checkpoints/step-00000012)", "train", *TINY,
+                             "--set", f"model.init_from={folder}", "--set", "run.dir=next")
         self.assertFalse((self.folder / "next").exists())
 
     def test_a_damaged_checkpoint_is_passed_over_with_the_reason(self):

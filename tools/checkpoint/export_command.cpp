@@ -56,6 +56,7 @@ checkpoint::ExportOptions options_of(const Arguments& arguments) {
   }
   if (arguments.max_file_size) {
     options.max_file_nbytes = static_cast<std::uint64_t>(parse_size(*arguments.max_file_size));
+    check<ConfigError>(*options.max_file_nbytes > 0, "--max-file-size: must be at least 1 byte");
   }
   return options;
 }

@@ -158,7 +158,7 @@ RunFolder RunFolder::read(const fs::path& dir) {
 void RunFolder::take_lock() {
   try {
     lock_ = checkpoint::RunLock::acquire(*files_, dir_, {.on_wait = [](const std::string& owner) {
-      log_warning("run.dir: waits for a sign of life of {}", owner);
+      log_warning("run.dir: waits a minute for a sign of life of {}", owner);
     }});
   } catch (Error& error) {
     error.add_context("run.dir");
@@ -186,9 +186,9 @@ fs::path RunFolder::move_aside() {
     fs::path old = name;
     old += fmt::format(".old-{}", number);
     if (!files_->kind_of(old)) {
-      // Its lock stays behind, given back.
+      // Given back there, so that nobody goes on with the run in between.
+      lock_->rename_folder(old);
       lock_.reset();
-      files_->rename(name, old);
       return old;
     }
   }

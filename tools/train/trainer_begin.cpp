@@ -1,6 +1,11 @@
 #include <filesystem>
+#include <fmt/format.h>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/folder/names.h"
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "tools/train/from_config.h"
 #include "tools/train/samples.h"
@@ -8,6 +13,22 @@
 #include "tools/train/weights.h"
 
 namespace fsdptrain::tools {
+namespace {
+
+// For the folder of a run or of its checkpoints: which of them would do. It is not taken by itself,
+// since the same configuration would then begin with something else later.
+std::string hint_for(checkpoint::FileSystem& files, const std::filesystem::path& from) {
+  for (const std::filesystem::path& folder : {from, from / "checkpoints"}) {
+    const std::vector<std::int64_t> steps = checkpoint::list_steps(files, folder);
+    if (!steps.empty()) {
+      return fmt::format(" (give one checkpoint, such as {})",
+                         (folder / checkpoint::step_folder_name(steps.front())).string());
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Trainer::Trainer(const Setting& setting, comm::World& world)
     : config_(setting.config),
@@ -90,6 +111,10 @@ void Trainer::load(const RunStart& start) {
   if (!loaded_) {
     return;
   }
+  check<ConfigError>(loaded_->step <= config_.train.steps,
+                     "train.steps = {}: the run has done {} steps already, and cannot undo them: "
+                     "give at least {}, or another run.dir",
+                     config_.train.steps, loaded_->step, loaded_->step);
   steps_done_ = loaded_->step;
   non_finite_.resume(progress_.skipped_in_a_row);
   loader_ = make_loader(config_, datasets_, {.step = steps_done_, .samples = progress_.samples});
@@ -109,9 +134,15 @@ void Trainer::load_initial() {
     load_weights(from, rank_.sharded());
     return;
   }
-  const checkpoint::Loaded loaded = checkpoint::load_checkpoint(
-      *files_, world_, state(), from,
-      {.parameters_only = true, .convert_dtypes = true, .allow_differences = true});
+  checkpoint::Loaded loaded;
+  try {
+    loaded = checkpoint::load_checkpoint(
+        *files_, world_, state(), from,
+        {.parameters_only = true, .convert_dtypes = true, .allow_differences = true});
+  } catch (DataError& error) {
+    error.add_context("model.init_from" + hint_for(*files_, from));
+    throw;
+  }
   if (account_ != nullptr) {
     for (const std::string& difference : loaded.differences) {
       log_warning("model.init_from: {}", difference);

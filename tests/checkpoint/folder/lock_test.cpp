@@ -136,6 +136,24 @@ TEST_SUITE("checkpoint/folder/lock") {
     first->check_held();
   }
 
+  TEST_CASE("a folder that is renamed has its owner throughout, until it gives the lock back") {
+    const TemporaryFolder folder;
+    const auto files = make_real_file_system();
+    const auto acquire = [&](const fs::path& path, std::int64_t pid) {
+      return RunLock::acquire(
+          *files, path,
+          {.self = process(pid), .alive = [](const LockOwner& /*owner*/) { return true; }});
+    };
+    files->make_folder(folder / "run");
+    auto lock = acquire(folder / "run", 1);
+    lock->rename_folder(folder / "old");
+    CHECK_FALSE(files->kind_of(folder / "run"));
+    lock->check_held();
+    CHECK_THROWS_WITH_AS(acquire(folder / "old", 2), doctest::Contains("process 1"), ConfigError);
+    lock.reset();
+    acquire(folder / "old", 2)->check_held();
+  }
+
   TEST_CASE("an owner that left no name is waited for") {
     Contest contest;
     fs::create_directories(contest.folder / "lock/00000001");

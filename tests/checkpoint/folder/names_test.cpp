@@ -54,7 +54,8 @@ TEST_SUITE("checkpoint/folder/names") {
     }
   }
 
-  TEST_CASE("steps are listed newest first, folders only, and none where there is no folder") {
+  TEST_CASE(
+      "steps are listed newest first, links too and no files, and none where there is no folder") {
     const TemporaryFolder folder;
     const auto files = make_real_file_system();
     CHECK(list_steps(*files, folder / "missing").empty());
@@ -63,7 +64,8 @@ TEST_SUITE("checkpoint/folder/names") {
       files->make_folder(folder / name);
     }
     write_file(folder / "step-00000050", "a file");
-    CHECK(list_steps(*files, folder.path()) == std::vector<std::int64_t>{100000000, 20, 3});
+    std::filesystem::create_directory_symlink("mine", folder / "step-00000021");
+    CHECK(list_steps(*files, folder.path()) == std::vector<std::int64_t>{100000000, 21, 20, 3});
   }
 
   TEST_CASE("a folder that is none is not taken for an empty one") {

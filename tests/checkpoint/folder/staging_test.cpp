@@ -48,6 +48,13 @@ TEST_SUITE("checkpoint/folder/staging") {
     CHECK_THROWS_AS(make_staging(*folders.files, folders.root, 20, attempt), IoError);
   }
 
+  TEST_CASE("folders above that are missing are made") {
+    const StagingFolders folders;
+    const fs::path deep = folders.root / "a/b/c";
+    make_staging(*folders.files, deep, 1, make_attempt());
+    CHECK(fs::is_directory(deep / ".staging"));
+  }
+
   TEST_CASE("a commit leaves a folder with what was written and nothing else") {
     StagingFolders folders;
     const std::string attempt = folders.stage(20, "a");

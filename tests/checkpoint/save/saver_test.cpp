@@ -251,6 +251,36 @@ TEST_SUITE("checkpoint/save/saver") {
     });
   }
 
+  TEST_CASE("the folder that rank 0 made and somebody removed is missed at once") {
+    MemoryFiles files;
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      // Whoever waits for it never ends: its time stands still.
+      const ManualClock clock;
+      FaultyFiles faulty(
+          files, {.counts = [&](FileCall call, const std::filesystem::path& path) {
+            if (world.rank() == 0 && call == FileCall::Close && path.filename() == "attempt") {
+              checkpoint::remove_all(files, kFolder / ".staging");
+            }
+            return false;
+          }});
+      Saver saver(faulty, world, program.state(),
+                  {.folder = kFolder, .async = false, .clock = &clock});
+      CHECK_THROWS_WITH_AS(saver.save(1), Contains("the folder is gone since this rank made it"),
+                           IoError);
+    });
+  }
+
+  TEST_CASE("fewer than no checkpoints cannot stay") {
+    MemoryFiles files;
+    on_ranks(1, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      CHECK_THROWS_WITH_AS(
+          Saver(files, world, program.state(), {.folder = kFolder, .keep_last = -1}),
+          Contains("keep_last must be at least 0 (all), got -1"), ConfigError);
+    });
+  }
+
   TEST_CASE("a commit that must not be is none") {
     MemoryFiles files;
     on_ranks(2, [&](comm::World& world) {
