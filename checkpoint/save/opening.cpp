@@ -213,15 +213,14 @@ Manifest agree(std::span<const Opening> openings, const Opening& mine, const Tra
       known = step;
     }
   }
-  Manifest manifest{
-      .step = openings[0].step,
-      .attempt = openings[0].attempt,
-      .num_ranks = static_cast<std::int64_t>(openings.size()),
-      .created = now_utc(),
-      .writer = {},
-      .files = {},
-      .layout = std::move(layout),
-      .objects = {}};
+  Manifest manifest{.step = openings[0].step,
+                    .attempt = openings[0].attempt,
+                    .num_ranks = static_cast<std::int64_t>(openings.size()),
+                    .created = now_utc(),
+                    .writer = {},
+                    .files = {},
+                    .layout = std::move(layout),
+                    .objects = {}};
   for (const auto& [name, object] : state.objects) {
     manifest.objects[name] = object_of(name, *object, openings, mine.objects.at(name));
   }
