@@ -229,14 +229,14 @@ class LaunchTrain(TrainCase):
         self.check_ended(job, 1)
 
     def test_a_break_point_holds_three_times_the_timeout_and_goes_on(self):
-        job = self.start(2, "--", *train(comm__timeout=1), env={"FSDPTRAIN_BREAK_RANK": "1@3"})
+        job = self.start(2, "--", *train(comm__timeout=2), env={"FSDPTRAIN_BREAK_RANK": "1@3"})
         line = ""
         while "waits for a debugger before step 3: gdb -p " not in line:
             line = job.process.stderr.readline()
             self.assertTrue(line, "the job ended")
         pid = int(re.search(r"gdb -p (\d+)", line)[1])
         begin = time.monotonic()
-        while time.monotonic() < begin + 3.3:
+        while time.monotonic() < begin + 6.5:
             time.sleep(0.1)
             self.assertIsNone(job.process.poll(), "the job did not wait")
         os.kill(pid, signal.SIGCONT)
