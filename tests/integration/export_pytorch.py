@@ -1,9 +1,9 @@
 """GPT-2 and Llama in PyTorch, in float64, from the files that `fsdptrain checkpoint export` writes.
 
-usage: PYTHON export_pytorch.py gpt2|llama WEIGHTS HEADS <QUESTION
+usage: PYTHON export_pytorch.py gpt2|llama WEIGHTS HEADS <WINDOWS
 
-The question, JSON: {"windows": [[token, ...], ...], "prompt": [token, ...], "count": n}. The answer, JSON: the
-mean loss of each window, and the n likeliest tokens behind the prompt, one after the other.
+The windows, JSON: lists of tokens. The answer, JSON: of each window the mean loss, and the
+logits of all places but the last, one after the other.
 """
 
 import json
@@ -74,17 +74,12 @@ def llama(w, tokens, num_heads):
 
 def main(model, weights, num_heads):
     w = {name: tensor.double() for name, tensor in load_file(weights).items()}
-
-    def logits(tokens):
-        return {"gpt2": gpt2, "llama": llama}[model](w, torch.tensor(tokens), int(num_heads))
-
-    question = json.load(sys.stdin)
-    losses = [F.cross_entropy(logits(window[:-1]), torch.tensor(window[1:])).item()
-              for window in question["windows"]]
-    tokens = question["prompt"]
-    for _ in range(question["count"]):
-        tokens = [*tokens, logits(tokens)[-1].argmax().item()]
-    json.dump({"losses": losses, "tokens": tokens[len(question["prompt"]):]}, sys.stdout)
+    answers = []
+    for window in json.load(sys.stdin):
+        logits = {"gpt2": gpt2, "llama": llama}[model](w, torch.tensor(window[:-1]), int(num_heads))
+        answers.append({"loss": F.cross_entropy(logits, torch.tensor(window[1:])).item(),
+                        "logits": logits.flatten().tolist()})
+    json.dump(answers, sys.stdout)
 
 
 if __name__ == "__main__":
