@@ -315,11 +315,25 @@ class Checkpoint(TrainTest):
             seen += "  checkpoint in " in line
             if seen == 2:
                 break
-        result = self.run_cli("checkpoint", "prune", "busy", "--keep", 1)
-        self.assertIsNone(process.poll())
-        self.assertEqual(result.returncode, REFUSED, result.stderr)
-        self.assertIn(str(process.pid), result.stderr)
-        self.assertTrue((self.folder / "busy/checkpoints" / STEPS[0]).is_dir())
+        busy = self.folder / "busy/checkpoints"
+        (self.folder / "link").symlink_to("busy/checkpoints")
+        (self.folder / "run-link").symlink_to("busy")
+        (self.folder / "other").mkdir()
+        shutil.copy(self.folder / "run/run.json", self.folder / "other")
+        (self.folder / "other/checkpoints").symlink_to("../busy/checkpoints")
+        names = ("busy", "busy/checkpoints/.", "busy/checkpoints/", "link", "link/", busy, "run-link/checkpoints/./",
+                 "busy/checkpoints/../checkpoints", "other", "other/checkpoints", f"link/{STEPS[0]}/..")
+        for name in names:
+            for command in (["prune", name, "--keep", 1], ["reshard", NEWEST, "--ranks", 1, "--output", name]):
+                with self.subTest(" ".join(map(str, command))):
+                    result = self.run_cli("checkpoint", *command)
+                    self.assertIsNone(process.poll())
+                    self.assertEqual(result.returncode, REFUSED, result.stderr)
+                    self.assertIn(f"process {process.pid} ", result.stderr)
+        inside = subprocess.run([FSDPTRAIN, "checkpoint", "prune", ".", "--keep", "1"], capture_output=True, text=True,
+                                cwd=busy, check=False, timeout=60)
+        self.assertEqual(inside.returncode, REFUSED, inside.stderr)
+        self.assertTrue((busy / STEPS[0]).is_dir())
         process.kill()
         process.communicate()
         self.assertIn(f"removed {STEPS[0]}\n", self.checkpoint("prune", "busy", "--keep", 1))

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "checkpoint/folder/names.h"
@@ -33,6 +34,27 @@ fs::path named(const fs::path& path) {
   std::error_code error;
   const fs::path target = fs::is_symlink(plain, error) ? fs::canonical(plain, error) : plain;
   return error ? plain : target;
+}
+
+// The folders that a path may be of, each with the one around it: links are followed one by one,
+// since a run may have its checkpoints by one.
+std::vector<fs::path> folders_on_the_way(const fs::path& given) {
+  constexpr int kMaxLinks = 40;
+  std::error_code error;
+  std::vector<fs::path> folders{fs::weakly_canonical(fs::absolute(given), error)};
+  fs::path at = (fs::absolute(given) / "").lexically_normal().parent_path();
+  for (int i = 0; i < kMaxLinks; ++i) {
+    folders.push_back(at);
+    if (!fs::is_symlink(at, error)) {
+      break;
+    }
+    const fs::path target = fs::read_symlink(at, error);
+    at = (at.parent_path() / target / "").lexically_normal().parent_path();
+  }
+  for (std::size_t i = 0, num_given = folders.size(); i < num_given; ++i) {
+    folders.push_back(folders[i].parent_path());
+  }
+  return folders;
 }
 
 void check_is_folder(FileSystem& files, const fs::path& path) {
@@ -80,13 +102,21 @@ checkpoint::ValidCheckpoint look_at_checkpoint(FileSystem& files, const fs::path
               : checkpoint::look_at(files, path);
 }
 
-std::unique_ptr<checkpoint::RunLock> lock_run_of(FileSystem& files, const fs::path& given) {
-  for (const fs::path& run : {given, fs::absolute(given / "").parent_path().parent_path()}) {
-    if (files.kind_of(run / kRunRecord)) {
-      return checkpoint::RunLock::acquire(files, run);
+std::vector<std::unique_ptr<checkpoint::RunLock>> lock_runs_of(FileSystem& files,
+                                                               const fs::path& given) {
+  std::set<fs::path> runs;
+  for (const fs::path& start : {given, given / kCheckpointsFolder}) {
+    for (const fs::path& folder : folders_on_the_way(start)) {
+      if (!folder.empty() && files.kind_of(folder / kRunRecord)) {
+        runs.insert(fs::canonical(folder));
+      }
     }
   }
-  return nullptr;
+  std::vector<std::unique_ptr<checkpoint::RunLock>> locks;
+  for (const fs::path& run : runs) {
+    locks.push_back(checkpoint::RunLock::acquire(files, run));
+  }
+  return locks;
 }
 
 void check_apart(FileSystem& files, const fs::path& output) {

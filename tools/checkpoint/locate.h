@@ -30,10 +30,11 @@ checkpoint::CheckpointReader open_checkpoint(checkpoint::FileSystem& files,
 checkpoint::ValidCheckpoint look_at_checkpoint(checkpoint::FileSystem& files,
                                                const std::filesystem::path& path);
 
-// Whoever changes a folder of checkpoints has the lock of the run that it is of; null where it is
-// of none. `given` is either. ConfigError naming the process that has it.
-std::unique_ptr<checkpoint::RunLock> lock_run_of(checkpoint::FileSystem& files,
-                                                 const std::filesystem::path& given);
+// Whoever changes a folder of checkpoints has the locks of the runs that it is of, by whatever links
+// and names; none where it is of no run. `given` is either. ConfigError naming the process that has
+// one.
+std::vector<std::unique_ptr<checkpoint::RunLock>> lock_runs_of(checkpoint::FileSystem& files,
+                                                               const std::filesystem::path& given);
 
 // ConfigError where a file or folder would be made inside a checkpoint.
 void check_apart(checkpoint::FileSystem& files, const std::filesystem::path& output);

@@ -46,9 +46,9 @@ Pruned prune(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   const fs::path folder = find_checkpoints(*files, arguments.path);
   Pruned pruned;
-  std::unique_ptr<checkpoint::RunLock> lock;
+  std::vector<std::unique_ptr<checkpoint::RunLock>> locks;
   if (!arguments.dry_run) {
-    lock = lock_run_of(*files, arguments.path);
+    locks = lock_runs_of(*files, arguments.path);
     pruned.problems = checkpoint::sweep(*files, folder);
   }
   const checkpoint::Scan scan = checkpoint::scan(*files, folder);

@@ -34,7 +34,7 @@ void reshard(const Arguments& arguments) {
   const std::uint64_t nbytes = checkpoint::values_nbytes(source.manifest().layout);
   fs::path written;
   check_apart(*files, arguments.output);
-  const auto lock = lock_run_of(*files, arguments.output);
+  const auto locks = lock_runs_of(*files, arguments.output);
   {
     const StopSignals signals;
     Progress progress("reshard", nbytes);
