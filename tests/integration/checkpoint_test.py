@@ -5,6 +5,7 @@ Usage: checkpoint_test.py FSDPTRAIN SOURCE_DIR
 
 import array
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -337,6 +338,17 @@ class Checkpoint(TrainTest):
         process.kill()
         process.communicate()
         self.assertIn(f"removed {STEPS[0]}\n", self.checkpoint("prune", "busy", "--keep", 1))
+
+    def test_paths_that_are_no_text_are_taken_and_replaced_in_json(self):
+        bad = self.folder / os.fsdecode(b"bad\xff")
+        shutil.copytree(self.folder / "run", bad)
+        for command in (["inspect"], ["verify"], ["prune", "--keep", "3"],
+                        ["reshard", "--ranks", "2", "--output", bad / "two"], ["export", "--output", bad / "x.st"]):
+            with self.subTest(command[0]):
+                result = self.run_cli("checkpoint", command[0], bad, *command[1:], "--json")
+                self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+                self.assertEqual(command[0] == "prune" or "bad\ufffd" in result.stdout, True, result.stdout)
+                json.loads(result.stdout)
 
     def test_wrong_paths_are_named(self):
         self.write("empty/file.txt", b"nothing")

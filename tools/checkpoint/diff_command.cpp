@@ -129,7 +129,7 @@ Examples:
   return {command, [arguments] {
             const Differences differences = compare(*arguments);
             fmt::print("{}",
-                       arguments->json ? json_of(differences).dump() + "\n" : text_of(differences));
+                       arguments->json ? to_line(json_of(differences)) : text_of(differences));
             return static_cast<int>(differences.none() ? ExitCode::Done : ExitCode::Failed);
           }};
 }

@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -105,7 +106,7 @@ void run_export(const Arguments& arguments) {
   }
   if (arguments.json) {
     const nlohmann::ordered_json json{{"files", paths}, {"nbytes", exported.nbytes}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}", to_line(json));
     return;
   }
   for (const std::string& path : paths) {

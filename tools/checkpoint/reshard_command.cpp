@@ -7,6 +7,7 @@
 #include "checkpoint/convert/reshard.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
+#include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -48,7 +49,7 @@ void reshard(const Arguments& arguments) {
   if (arguments.json) {
     const nlohmann::ordered_json json{
         {"path", written.string()}, {"ranks", arguments.num_ranks}, {"nbytes", nbytes}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}", to_line(json));
   } else {
     fmt::print("{}: {} of {} ranks\n", written.string(),
                size_text(static_cast<std::int64_t>(nbytes)), arguments.num_ranks);
