@@ -360,6 +360,8 @@ class Checkpoint(TrainTest):
                 self.check_error(REFUSED, "empty: holds no checkpoint", "checkpoint", command, "empty", *more)
                 self.check_error(REFUSED, "text.txt: there is no such folder", "checkpoint", command, "text.txt", *more)
                 self.check_error(REFUSED, "path", "checkpoint", command, *more)
+        for command in (["reshard", "run", "--ranks", 2], ["export", "run"]):
+            self.check_error(REFUSED, "--output: must not be empty", "checkpoint", *command, "--output", "")
         self.assertEqual(self.files(), ["empty", "run", "text.tok", "text.txt"])
 
 

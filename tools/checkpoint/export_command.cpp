@@ -133,6 +133,7 @@ Examples:
       ->type_name("PATH");
   command->add_option("--output", arguments->output, "the file, or the folder of several")
       ->required()
+      ->check(not_empty())
       ->type_name("PATH");
   command
       ->add_option("--plane", arguments->plane,

@@ -79,6 +79,7 @@ Examples:
       ->add_option("--output", arguments->output,
                    "a folder of checkpoints, made where it is missing, which gets step-N")
       ->required()
+      ->check(not_empty())
       ->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "one JSON object");
   return {command, [arguments] {
