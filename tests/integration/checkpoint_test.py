@@ -288,6 +288,19 @@ class Checkpoint(TrainTest):
         self.check_error(REFUSED, RANKS[1], "checkpoint", "export", NEWEST, "--plane", "average", "--output", "out")
         self.assertEqual(self.files(), ["run", "text.tok", "text.txt"])
 
+    def test_an_export_writes_nothing_into_what_a_run_needs(self):
+        before = contents(self.folder / "run")
+        (self.folder / "link").symlink_to("run/checkpoints")
+        for place in ("run/lock", "run/checkpoints/step-00000060", "run/checkpoints/deep/file", "link/file",
+                      "run/checkpoints", "run/checkpoints/.trash/file", f"{NEWEST}/file"):
+            for more in ([], ["--max-file-size", "20KB"]):
+                with self.subTest(f"{place} {more}"):
+                    self.check_error(REFUSED, "give another place", "checkpoint", "export", "run", "--output", place,
+                                     *more)
+        self.check_error(REFUSED, "give another place", "checkpoint", "reshard", "run", "--ranks", 1, "--output",
+                         "run/lock")
+        self.assertEqual(contents(self.folder / "run"), before)
+
     def test_a_dry_run_of_pruning_removes_nothing(self):
         before = contents(self.checkpoints)
         text = self.checkpoint("prune", "run", "--keep", 1, "--dry-run")

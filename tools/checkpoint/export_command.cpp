@@ -64,7 +64,7 @@ checkpoint::ExportOptions options_of(const Arguments& arguments) {
 
 // Replaces weights and nothing else.
 void check_output(checkpoint::FileSystem& files, const Arguments& arguments) {
-  check_apart(files, arguments.output);
+  check_apart_from_checkpoints(files, arguments.output);
   std::error_code error;
   if (arguments.max_file_size || !fs::exists(arguments.output, error)) {
     return;

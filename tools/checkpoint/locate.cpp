@@ -120,12 +120,30 @@ std::vector<std::unique_ptr<checkpoint::RunLock>> lock_runs_of(FileSystem& files
 }
 
 void check_apart(FileSystem& files, const fs::path& output) {
-  for (fs::path folder = fs::absolute(output).lexically_normal(); folder.has_relative_path();
+  for (fs::path folder = fs::weakly_canonical(fs::absolute(output)); folder.has_relative_path();
        folder = folder.parent_path()) {
     const std::string name = folder.filename().string();
-    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) &&
+    const bool is_lock =
+        name == checkpoint::kLockName && files.kind_of(folder.parent_path() / kRunRecord);
+    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) && !is_lock &&
                            name != checkpoint::kStagingFolder && name != checkpoint::kTrashFolder,
-                       "{}: lies in {}, where checkpoints alone are: give another place",
+                       "{}: lies in {}, which is for checkpoints or a lock alone: give another "
+                       "place",
+                       output.string(), folder.string());
+  }
+}
+
+void check_apart_from_checkpoints(FileSystem& files, const fs::path& output) {
+  check_apart(files, output);
+  for (fs::path folder = fs::weakly_canonical(fs::absolute(output)); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const fs::path run = folder.parent_path();
+    const bool is_of_run =
+        folder.filename() == kCheckpointsFolder && files.kind_of(run / kRunRecord);
+    const bool has_steps = files.kind_of(folder) == EntryKind::Folder &&
+                           !checkpoint::list_steps(files, folder).empty();
+    check<ConfigError>(!is_of_run && !has_steps,
+                       "{}: lies in {}, a folder of checkpoints: give another place",
                        output.string(), folder.string());
   }
 }

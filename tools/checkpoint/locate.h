@@ -36,7 +36,10 @@ checkpoint::ValidCheckpoint look_at_checkpoint(checkpoint::FileSystem& files,
 std::vector<std::unique_ptr<checkpoint::RunLock>> lock_runs_of(checkpoint::FileSystem& files,
                                                                const std::filesystem::path& given);
 
-// ConfigError where a file or folder would be made inside a checkpoint.
+// ConfigError where a file or folder would be made inside a checkpoint or the lock of a run.
 void check_apart(checkpoint::FileSystem& files, const std::filesystem::path& output);
+// The same for what is no checkpoint: nor inside a folder of checkpoints.
+void check_apart_from_checkpoints(checkpoint::FileSystem& files,
+                                  const std::filesystem::path& output);
 
 }  // namespace fsdptrain::tools
