@@ -8,8 +8,10 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, main
 from train_case import TEXT, TINY, TrainTest
@@ -222,6 +224,19 @@ class Checkpoint(TrainTest):
     def test_resharding_makes_the_folders_that_are_missing(self):
         self.checkpoint("reshard", "run", "--ranks", 3, "--output", "new/deep/of-3")
         self.assertIn("no difference", self.diff(DONE, "run", "new/deep/of-3"))
+
+    def test_resharding_that_is_stopped_among_files_without_values_leaves_nothing(self):
+        process = subprocess.Popen([FSDPTRAIN, "checkpoint", "reshard", "run", "--ranks", "1048576", "--output", "many"],
+                                   cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        # The values of this model end in file 100.
+        while not list((self.folder / "many").glob(".staging/*/rank-00150.safetensors")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.terminate()
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
+        self.assertEqual(list((self.folder / "many/.staging").iterdir()), [])
 
     def test_resharding_replaces_nothing_and_leaves_nothing(self):
         self.checkpoint("reshard", "run", "--ranks", 3, "--output", "other")
