@@ -73,8 +73,13 @@ Differences compare(const Arguments& arguments) {
   checkpoint::CheckpointReader a = open_checkpoint(*files, arguments.a);
   checkpoint::CheckpointReader b = open_checkpoint(*files, arguments.b);
   checkpoint::Comparable comparable = checkpoint::match(a.manifest(), b.manifest());
+  std::vector<ValueDifference> values;
+  naming_one_before(*files, arguments.a, a, [&] {
+    naming_one_before(*files, arguments.b, b,
+                      [&] { values = compare_all(a, b, comparable.common); });
+  });
   return {.facts = std::move(comparable.differences),
-          .values = compare_all(a, b, comparable.common),
+          .values = std::move(values),
           .num_compared = comparable.common.size()};
 }
 
@@ -115,7 +120,7 @@ Command add_checkpoint_diff_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("diff", "Compare two checkpoints");
   command->footer(
       R"(Of any numbers of ranks: names, shapes, dtypes, numbers of updates, objects, and every value.
-A folder stands for its newest valid checkpoint. Steps and dates are not compared.
+A folder stands for its newest checkpoint that has all its files. Steps and dates are not compared.
 
 Exit code: 0 no difference, 1 some (or a failure of the system), 2 one of them cannot be read.
 

@@ -90,10 +90,14 @@ checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const StopSignals signals;
   Progress progress("export", checkpoint::export_nbytes(source, options));
   std::uint64_t done = 0;
-  return checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
-    signals.check_stop();
-    progress.update(done += part);
+  checkpoint::Exported exported;
+  naming_one_before(*files, arguments.path, source, [&] {
+    exported = checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
+      signals.check_stop();
+      progress.update(done += part);
+    });
   });
+  return exported;
 }
 
 void run_export(const Arguments& arguments) {
@@ -128,7 +132,9 @@ Examples:
   fsdptrain checkpoint export runs/gpt2 --plane average --output averaged.safetensors
   fsdptrain checkpoint export runs/gpt2 --dtype bfloat16 --max-file-size 5GB --output gpt2/)");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("path", arguments->path, "a checkpoint; of a folder the newest valid one")
+  command
+      ->add_option("path", arguments->path,
+                   "a checkpoint; of a folder the newest with all its files")
       ->required()
       ->type_name("PATH");
   command->add_option("--output", arguments->output, "the file, or the folder of several")

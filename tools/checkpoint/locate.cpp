@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/format/manifest.h"
@@ -161,6 +162,27 @@ checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& 
       scan.invalid.empty() ? "there is none" : fmt::format("{}", fmt::join(scan.invalid, "; ")));
   return checkpoint::CheckpointReader::open(
       files, folder / checkpoint::step_folder_name(scan.valid.front()));
+}
+
+void naming_one_before(FileSystem& files, const fs::path& given,
+                       const checkpoint::CheckpointReader& source,
+                       const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const DataError& error) {
+    const std::string name = source.folder().string();
+    if (is_checkpoint(files, named(given)) ||
+        std::string_view(error.what()).find(name) == std::string_view::npos) {
+      throw;
+    }
+    const fs::path folder = source.folder().parent_path();
+    for (const std::int64_t step : checkpoint::scan(files, folder).valid) {
+      check<DataError>(step >= source.manifest().step,
+                       "{}; {} was the newest: the one before it is {}: give that", error.what(),
+                       name, (folder / checkpoint::step_folder_name(step)).string());
+    }
+    throw;
+  }
 }
 
 }  // namespace fsdptrain::tools

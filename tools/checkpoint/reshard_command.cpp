@@ -40,11 +40,13 @@ void reshard(const Arguments& arguments) {
     const StopSignals signals;
     Progress progress("reshard", nbytes);
     std::uint64_t done = 0;
-    written = checkpoint::reshard(*files, source, arguments.output, arguments.num_ranks,
-                                  [&](std::uint64_t part) {
-                                    signals.check_stop();
-                                    progress.update(done += part);
-                                  });
+    naming_one_before(*files, arguments.path, source, [&] {
+      written = checkpoint::reshard(*files, source, arguments.output, arguments.num_ranks,
+                                    [&](std::uint64_t part) {
+                                      signals.check_stop();
+                                      progress.update(done += part);
+                                    });
+    });
   }
   if (arguments.json) {
     const nlohmann::ordered_json json{
@@ -68,7 +70,9 @@ ranks the reading of few large files, and few ranks that of many small ones. The
 Examples:
   fsdptrain checkpoint reshard runs/gpt2 --ranks 8 --output checkpoints-of-8)");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("path", arguments->path, "a checkpoint; of a folder the newest valid one")
+  command
+      ->add_option("path", arguments->path,
+                   "a checkpoint; of a folder the newest with all its files")
       ->required()
       ->type_name("PATH");
   command->add_option("--ranks", arguments->num_ranks, "how many files it is cut into")
