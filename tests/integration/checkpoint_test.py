@@ -5,10 +5,13 @@ Usage: checkpoint_test.py FSDPTRAIN SOURCE_DIR
 
 import array
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
 from cli_case import DONE, FAILED, FSDPTRAIN, REFUSED, main
 from train_case import TEXT, TINY, TrainTest
@@ -200,6 +203,9 @@ class Checkpoint(TrainTest):
         flip(self.folder / NEWEST / RANKS[0], -100)
         for pair in ((NEWEST, f"run/checkpoints/{STEPS[0]}"), (f"run/checkpoints/{STEPS[0]}", NEWEST)):
             self.check_error(REFUSED, f"{NEWEST}/{RANKS[0]}", "checkpoint", "diff", *pair)
+        for command in (["reshard", "run", "--ranks", 2, "--output", "of-2"], ["export", "run", "--output", "out"],
+                        ["diff", "run", f"run/checkpoints/{STEPS[0]}"], ["diff", f"run/checkpoints/{STEPS[0]}", "run"]):
+            self.check_error(REFUSED, f"the one before it is run/checkpoints/{STEPS[1]}", "checkpoint", *command)
         self.check_error(REFUSED, "nowhere: there is no such folder", "checkpoint", "diff", "run", "nowhere")
 
     def test_another_number_of_ranks_has_the_same_bits(self):
@@ -221,6 +227,19 @@ class Checkpoint(TrainTest):
     def test_resharding_makes_the_folders_that_are_missing(self):
         self.checkpoint("reshard", "run", "--ranks", 3, "--output", "new/deep/of-3")
         self.assertIn("no difference", self.diff(DONE, "run", "new/deep/of-3"))
+
+    def test_resharding_that_is_stopped_among_files_without_values_leaves_nothing(self):
+        command = [FSDPTRAIN, "checkpoint", "reshard", "run", "--ranks", "1048576", "--output", "many"]
+        process = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        # The values of this model end in file 100.
+        while not list((self.folder / "many").glob(".staging/*/rank-00150.safetensors")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.terminate()
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
+        self.assertEqual(list((self.folder / "many/.staging").iterdir()), [])
 
     def test_resharding_replaces_nothing_and_leaves_nothing(self):
         self.checkpoint("reshard", "run", "--ranks", 3, "--output", "other")
@@ -287,6 +306,19 @@ class Checkpoint(TrainTest):
         self.check_error(REFUSED, RANKS[1], "checkpoint", "export", NEWEST, "--plane", "average", "--output", "out")
         self.assertEqual(self.files(), ["run", "text.tok", "text.txt"])
 
+    def test_an_export_writes_nothing_into_what_a_run_needs(self):
+        before = contents(self.folder / "run")
+        (self.folder / "link").symlink_to("run/checkpoints")
+        for place in ("run/lock", "run/checkpoints/step-00000060", "run/checkpoints/deep/file", "link/file",
+                      "run/checkpoints", "run/checkpoints/.trash/file", f"{NEWEST}/file"):
+            for more in ([], ["--max-file-size", "20KB"]):
+                with self.subTest(f"{place} {more}"):
+                    self.check_error(REFUSED, "give another place", "checkpoint", "export", "run", "--output", place,
+                                     *more)
+        self.check_error(REFUSED, "give another place", "checkpoint", "reshard", "run", "--ranks", 1, "--output",
+                         "run/lock")
+        self.assertEqual(contents(self.folder / "run"), before)
+
     def test_a_dry_run_of_pruning_removes_nothing(self):
         before = contents(self.checkpoints)
         text = self.checkpoint("prune", "run", "--keep", 1, "--dry-run")
@@ -315,14 +347,38 @@ class Checkpoint(TrainTest):
             seen += "  checkpoint in " in line
             if seen == 2:
                 break
-        result = self.run_cli("checkpoint", "prune", "busy", "--keep", 1)
-        self.assertIsNone(process.poll())
-        self.assertEqual(result.returncode, REFUSED, result.stderr)
-        self.assertIn(str(process.pid), result.stderr)
-        self.assertTrue((self.folder / "busy/checkpoints" / STEPS[0]).is_dir())
+        busy = self.folder / "busy/checkpoints"
+        for link, target in (("link", "busy/checkpoints"), ("run-link", "busy")):
+            (self.folder / link).symlink_to(target)
+        (self.folder / "other").mkdir()
+        shutil.copy(self.folder / "run/run.json", self.folder / "other")
+        (self.folder / "other/checkpoints").symlink_to("../busy/checkpoints")
+        names = ("busy", "busy/checkpoints/.", "busy/checkpoints/", "link", "link/", busy, "run-link/checkpoints/./",
+                 "busy/checkpoints/../checkpoints", "other", "other/checkpoints", f"link/{STEPS[0]}/..")
+        for name in names:
+            for command in (["prune", name, "--keep", 1], ["reshard", NEWEST, "--ranks", 1, "--output", name]):
+                with self.subTest(" ".join(map(str, command))):
+                    result = self.run_cli("checkpoint", *command)
+                    self.assertIsNone(process.poll())
+                    self.assertEqual(result.returncode, REFUSED, result.stderr)
+                    self.assertIn(f"process {process.pid} ", result.stderr)
+        inside = subprocess.run([FSDPTRAIN, "checkpoint", "prune", ".", "--keep", "1"], capture_output=True, text=True,
+                                cwd=busy, check=False, timeout=60)
+        self.assertEqual(inside.returncode, REFUSED, inside.stderr)
+        self.assertTrue((busy / STEPS[0]).is_dir())
         process.kill()
         process.communicate()
         self.assertIn(f"removed {STEPS[0]}\n", self.checkpoint("prune", "busy", "--keep", 1))
+
+    def test_paths_that_are_no_text_are_taken_and_replaced_in_json(self):
+        bad = self.folder / os.fsdecode(b"bad\xff")
+        shutil.copytree(self.folder / "run", bad)
+        for command in (["inspect"], ["verify"], ["prune", "--keep", "3"],
+                        ["reshard", "--ranks", "2", "--output", bad / "two"], ["export", "--output", bad / "x.st"]):
+            with self.subTest(command[0]):
+                result = self.run_cli("checkpoint", command[0], bad, *command[1:], "--json")
+                self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+                self.assertTrue(command[0] == "prune" or "bad\ufffd" in json.dumps(json.loads(result.stdout), ensure_ascii=False))
 
     def test_wrong_paths_are_named(self):
         self.write("empty/file.txt", b"nothing")
@@ -334,6 +390,8 @@ class Checkpoint(TrainTest):
                 self.check_error(REFUSED, "empty: holds no checkpoint", "checkpoint", command, "empty", *more)
                 self.check_error(REFUSED, "text.txt: there is no such folder", "checkpoint", command, "text.txt", *more)
                 self.check_error(REFUSED, "path", "checkpoint", command, *more)
+        for command in (["reshard", "run", "--ranks", 2], ["export", "run"]):
+            self.check_error(REFUSED, "--output: must not be empty", "checkpoint", *command, "--output", "")
         self.assertEqual(self.files(), ["empty", "run", "text.tok", "text.txt"])
 
 

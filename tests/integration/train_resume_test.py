@@ -268,6 +268,19 @@ class Resume(TrainTest):
             self.assertIn("data.tokens: text.tok is not the file that the run has read so far", result.stderr)
         self.check_done("train", *TINY, *longer, "--allow-change=data")
 
+    def test_two_runs_differ_in_the_keys_that_decide_about_numbers_and_in_no_others(self):
+        self.prepare(TEXT)
+        diff = ["checkpoint", "diff", "run", "run2"]
+        self.check_done("train", *TINY)
+        self.check_done("train", *TINY, "--set", "run.dir=run2", "--set", "log.every=3")
+        self.assertIn(": no difference", self.check_done(*diff))
+        self.check_done("train", *TINY, "--set", "run.dir=run2", "--overwrite", "--set", "optimizer.lr=0.02")
+        result = self.run_cli(*diff)
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertIn("configuration optimizer.lr: 0.01 and 0.02\n", result.stdout)
+        self.assertNotIn("run.dir", result.stdout)
+        self.assertNotIn("object configuration", result.stdout)
+
     def test_overwrite_moves_the_old_run_aside(self):
         self.prepare(TEXT)
         self.check_done("train", *TINY)

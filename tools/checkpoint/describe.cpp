@@ -170,4 +170,8 @@ Json to_json(const std::filesystem::path& path, const Manifest& manifest) {
           {"objects", objects}};
 }
 
+std::string to_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace fsdptrain::tools

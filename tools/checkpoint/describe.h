@@ -22,4 +22,7 @@ std::string describe(const std::filesystem::path& path, const checkpoint::Manife
 nlohmann::ordered_json to_json(const std::filesystem::path& path,
                                const checkpoint::Manifest& manifest);
 
+// On one line, its end included. Paths need not be UTF-8: what is none of it is replaced.
+std::string to_line(const nlohmann::ordered_json& json);
+
 }  // namespace fsdptrain::tools

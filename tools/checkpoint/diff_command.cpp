@@ -5,17 +5,22 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/convert/compare.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
+#include "runtime/base/error.h"
 #include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
+#include "tools/config/changes.h"
+#include "tools/config/config.h"
 #include "tools/exit_code.h"
 #include "tools/progress.h"
+#include "tools/run/run_progress.h"
 #include "tools/stop_signals.h"
 
 namespace fsdptrain::tools {
@@ -68,13 +73,57 @@ std::vector<ValueDifference> compare_all(checkpoint::CheckpointReader& a,
   return differences;
 }
 
+// None where it has none that can be read.
+std::optional<Config> config_of(const checkpoint::Manifest& manifest) {
+  const auto found = manifest.objects.find(kSavedConfig);
+  if (found == manifest.objects.end() || found->second.values.size() != 1) {
+    return std::nullopt;
+  }
+  const auto& state = found->second.values.front();
+  const auto toml = state.is_object() ? state.find("toml") : state.end();
+  if (toml == state.end() || !toml->is_string()) {
+    return std::nullopt;
+  }
+  try {
+    return parse_config(toml->get<std::string>(), "the configuration in the checkpoint");
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+// Of two runs the configurations always differ, in where they write at least: the keys that decide
+// about numbers take the place of the line that says so.
+void name_keys(const checkpoint::Manifest& a, const checkpoint::Manifest& b,
+               std::vector<std::string>& facts) {
+  const auto line = std::ranges::find(facts, fmt::format("object {}: differs", kSavedConfig));
+  if (line == facts.end()) {
+    return;
+  }
+  const std::optional<Config> of_a = config_of(a);
+  const std::optional<Config> of_b = config_of(b);
+  if (!of_a || !of_b) {
+    return;
+  }
+  facts.erase(line);
+  for (const ConfigChange& change : numeric_changes(*of_a, *of_b)) {
+    facts.push_back(
+        fmt::format("{} {}: {} and {}", kSavedConfig, change.key, change.before, change.now));
+  }
+}
+
 Differences compare(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   checkpoint::CheckpointReader a = open_checkpoint(*files, arguments.a);
   checkpoint::CheckpointReader b = open_checkpoint(*files, arguments.b);
   checkpoint::Comparable comparable = checkpoint::match(a.manifest(), b.manifest());
+  name_keys(a.manifest(), b.manifest(), comparable.differences);
+  std::vector<ValueDifference> values;
+  naming_one_before(*files, arguments.a, a, [&] {
+    naming_one_before(*files, arguments.b, b,
+                      [&] { values = compare_all(a, b, comparable.common); });
+  });
   return {.facts = std::move(comparable.differences),
-          .values = compare_all(a, b, comparable.common),
+          .values = std::move(values),
           .num_compared = comparable.common.size()};
 }
 
@@ -115,7 +164,8 @@ Command add_checkpoint_diff_command(CLI::App& app) {
   CLI::App* const command = app.add_subcommand("diff", "Compare two checkpoints");
   command->footer(
       R"(Of any numbers of ranks: names, shapes, dtypes, numbers of updates, objects, and every value.
-A folder stands for its newest valid checkpoint. Steps and dates are not compared.
+A folder stands for its newest checkpoint that has all its files. Steps, dates and
+keys of the configuration that decide about no number, such as run.dir, are not compared.
 
 Exit code: 0 no difference, 1 some (or a failure of the system), 2 one of them cannot be read.
 
@@ -129,7 +179,7 @@ Examples:
   return {command, [arguments] {
             const Differences differences = compare(*arguments);
             fmt::print("{}",
-                       arguments->json ? json_of(differences).dump() + "\n" : text_of(differences));
+                       arguments->json ? to_line(json_of(differences)) : text_of(differences));
             return static_cast<int>(differences.none() ? ExitCode::Done : ExitCode::Failed);
           }};
 }

@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/rank_context.h"
+#include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -63,7 +64,7 @@ checkpoint::ExportOptions options_of(const Arguments& arguments) {
 
 // Replaces weights and nothing else.
 void check_output(checkpoint::FileSystem& files, const Arguments& arguments) {
-  check_apart(files, arguments.output);
+  check_apart_from_checkpoints(files, arguments.output);
   std::error_code error;
   if (arguments.max_file_size || !fs::exists(arguments.output, error)) {
     return;
@@ -89,10 +90,14 @@ checkpoint::Exported export_with_progress(const Arguments& arguments) {
   const StopSignals signals;
   Progress progress("export", checkpoint::export_nbytes(source, options));
   std::uint64_t done = 0;
-  return checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
-    signals.check_stop();
-    progress.update(done += part);
+  checkpoint::Exported exported;
+  naming_one_before(*files, arguments.path, source, [&] {
+    exported = checkpoint::export_model(source, arguments.output, options, [&](std::uint64_t part) {
+      signals.check_stop();
+      progress.update(done += part);
+    });
   });
+  return exported;
 }
 
 void run_export(const Arguments& arguments) {
@@ -105,7 +110,7 @@ void run_export(const Arguments& arguments) {
   }
   if (arguments.json) {
     const nlohmann::ordered_json json{{"files", paths}, {"nbytes", exported.nbytes}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}", to_line(json));
     return;
   }
   for (const std::string& path : paths) {
@@ -127,11 +132,14 @@ Examples:
   fsdptrain checkpoint export runs/gpt2 --plane average --output averaged.safetensors
   fsdptrain checkpoint export runs/gpt2 --dtype bfloat16 --max-file-size 5GB --output gpt2/)");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("path", arguments->path, "a checkpoint; of a folder the newest valid one")
+  command
+      ->add_option("path", arguments->path,
+                   "a checkpoint; of a folder the newest with all its files")
       ->required()
       ->type_name("PATH");
   command->add_option("--output", arguments->output, "the file, or the folder of several")
       ->required()
+      ->check(not_empty())
       ->type_name("PATH");
   command
       ->add_option("--plane", arguments->plane,

@@ -69,7 +69,7 @@ void inspect(const Arguments& arguments) {
     }
     text += paths.size() == 1 ? describe(path, *listed.manifest, arguments.all) : line_of(listed);
   }
-  fmt::print("{}", arguments.json ? Json{{"checkpoints", json}}.dump() + "\n" : text);
+  fmt::print("{}", arguments.json ? to_line({{"checkpoints", json}}) : text);
 }
 
 }  // namespace

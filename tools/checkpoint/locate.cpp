@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/format/manifest.h"
@@ -33,6 +35,27 @@ fs::path named(const fs::path& path) {
   std::error_code error;
   const fs::path target = fs::is_symlink(plain, error) ? fs::canonical(plain, error) : plain;
   return error ? plain : target;
+}
+
+// The folders that a path may be of, each with the one around it: links are followed one by one,
+// since a run may have its checkpoints by one.
+std::vector<fs::path> folders_on_the_way(const fs::path& given) {
+  constexpr int kMaxLinks = 40;
+  std::error_code error;
+  std::vector<fs::path> folders{fs::weakly_canonical(fs::absolute(given), error)};
+  fs::path at = (fs::absolute(given) / "").lexically_normal().parent_path();
+  for (int i = 0; i < kMaxLinks; ++i) {
+    folders.push_back(at);
+    if (!fs::is_symlink(at, error)) {
+      break;
+    }
+    const fs::path target = fs::read_symlink(at, error);
+    at = (at.parent_path() / target / "").lexically_normal().parent_path();
+  }
+  for (std::size_t i = 0, num_given = folders.size(); i < num_given; ++i) {
+    folders.push_back(folders[i].parent_path());
+  }
+  return folders;
 }
 
 void check_is_folder(FileSystem& files, const fs::path& path) {
@@ -80,22 +103,48 @@ checkpoint::ValidCheckpoint look_at_checkpoint(FileSystem& files, const fs::path
               : checkpoint::look_at(files, path);
 }
 
-std::unique_ptr<checkpoint::RunLock> lock_run_of(FileSystem& files, const fs::path& given) {
-  for (const fs::path& run : {given, fs::absolute(given / "").parent_path().parent_path()}) {
-    if (files.kind_of(run / kRunRecord)) {
-      return checkpoint::RunLock::acquire(files, run);
+std::vector<std::unique_ptr<checkpoint::RunLock>> lock_runs_of(FileSystem& files,
+                                                               const fs::path& given) {
+  std::set<fs::path> runs;
+  for (const fs::path& start : {given, given / kCheckpointsFolder}) {
+    for (const fs::path& folder : folders_on_the_way(start)) {
+      if (!folder.empty() && files.kind_of(folder / kRunRecord)) {
+        runs.insert(fs::canonical(folder));
+      }
     }
   }
-  return nullptr;
+  std::vector<std::unique_ptr<checkpoint::RunLock>> locks;
+  for (const fs::path& run : runs) {
+    locks.push_back(checkpoint::RunLock::acquire(files, run));
+  }
+  return locks;
 }
 
 void check_apart(FileSystem& files, const fs::path& output) {
-  for (fs::path folder = fs::absolute(output).lexically_normal(); folder.has_relative_path();
+  for (fs::path folder = fs::weakly_canonical(fs::absolute(output)); folder.has_relative_path();
        folder = folder.parent_path()) {
     const std::string name = folder.filename().string();
-    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) &&
+    const bool is_lock =
+        name == checkpoint::kLockName && files.kind_of(folder.parent_path() / kRunRecord);
+    check<ConfigError>(!files.kind_of(folder / checkpoint::kManifestName) && !is_lock &&
                            name != checkpoint::kStagingFolder && name != checkpoint::kTrashFolder,
-                       "{}: lies in {}, where checkpoints alone are: give another place",
+                       "{}: lies in {}, which is for checkpoints or a lock alone: give another "
+                       "place",
+                       output.string(), folder.string());
+  }
+}
+
+void check_apart_from_checkpoints(FileSystem& files, const fs::path& output) {
+  check_apart(files, output);
+  for (fs::path folder = fs::weakly_canonical(fs::absolute(output)); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const fs::path run = folder.parent_path();
+    const bool is_of_run =
+        folder.filename() == kCheckpointsFolder && files.kind_of(run / kRunRecord);
+    const bool has_steps = files.kind_of(folder) == EntryKind::Folder &&
+                           !checkpoint::list_steps(files, folder).empty();
+    check<ConfigError>(!is_of_run && !has_steps,
+                       "{}: lies in {}, a folder of checkpoints: give another place",
                        output.string(), folder.string());
   }
 }
@@ -113,6 +162,27 @@ checkpoint::CheckpointReader open_checkpoint(FileSystem& files, const fs::path& 
       scan.invalid.empty() ? "there is none" : fmt::format("{}", fmt::join(scan.invalid, "; ")));
   return checkpoint::CheckpointReader::open(
       files, folder / checkpoint::step_folder_name(scan.valid.front()));
+}
+
+void naming_one_before(FileSystem& files, const fs::path& given,
+                       const checkpoint::CheckpointReader& source,
+                       const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const DataError& error) {
+    const std::string name = source.folder().string();
+    if (is_checkpoint(files, named(given)) ||
+        std::string_view(error.what()).find(name) == std::string_view::npos) {
+      throw;
+    }
+    const fs::path folder = source.folder().parent_path();
+    for (const std::int64_t step : checkpoint::scan(files, folder).valid) {
+      check<DataError>(step >= source.manifest().step,
+                       "{}; {} was the newest: the one before it is {}: give that", error.what(),
+                       name, (folder / checkpoint::step_folder_name(step)).string());
+    }
+    throw;
+  }
 }
 
 }  // namespace fsdptrain::tools

@@ -14,6 +14,7 @@
 #include "checkpoint/folder/staging.h"
 #include "checkpoint/io/file_system.h"
 #include "runtime/base/error.h"
+#include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -46,9 +47,9 @@ Pruned prune(const Arguments& arguments) {
   const auto files = checkpoint::make_real_file_system();
   const fs::path folder = find_checkpoints(*files, arguments.path);
   Pruned pruned;
-  std::unique_ptr<checkpoint::RunLock> lock;
+  std::vector<std::unique_ptr<checkpoint::RunLock>> locks;
   if (!arguments.dry_run) {
-    lock = lock_run_of(*files, arguments.path);
+    locks = lock_runs_of(*files, arguments.path);
     pruned.problems = checkpoint::sweep(*files, folder);
   }
   const checkpoint::Scan scan = checkpoint::scan(*files, folder);
@@ -97,7 +98,7 @@ void run_prune(const Arguments& arguments) {
                   {"removed", pruned.removed},
                   {"invalid", pruned.invalid},
                   {"problems", pruned.problems}};
-  fmt::print("{}", arguments.json ? json.dump() + "\n" : text_of(pruned, arguments.dry_run));
+  fmt::print("{}", arguments.json ? to_line(json) : text_of(pruned, arguments.dry_run));
   check<IoError>(pruned.problems.empty(), "checkpoint prune: {}", fmt::join(pruned.problems, "; "));
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/convert/reshard.h"
 #include "checkpoint/io/file_system.h"
 #include "checkpoint/load/reader.h"
+#include "tools/checkpoint/describe.h"
 #include "tools/checkpoint/locate.h"
 #include "tools/commands.h"
 #include "tools/exit_code.h"
@@ -34,21 +35,23 @@ void reshard(const Arguments& arguments) {
   const std::uint64_t nbytes = checkpoint::values_nbytes(source.manifest().layout);
   fs::path written;
   check_apart(*files, arguments.output);
-  const auto lock = lock_run_of(*files, arguments.output);
+  const auto locks = lock_runs_of(*files, arguments.output);
   {
     const StopSignals signals;
     Progress progress("reshard", nbytes);
     std::uint64_t done = 0;
-    written = checkpoint::reshard(*files, source, arguments.output, arguments.num_ranks,
-                                  [&](std::uint64_t part) {
-                                    signals.check_stop();
-                                    progress.update(done += part);
-                                  });
+    naming_one_before(*files, arguments.path, source, [&] {
+      written = checkpoint::reshard(*files, source, arguments.output, arguments.num_ranks,
+                                    [&](std::uint64_t part) {
+                                      signals.check_stop();
+                                      progress.update(done += part);
+                                    });
+    });
   }
   if (arguments.json) {
     const nlohmann::ordered_json json{
         {"path", written.string()}, {"ranks", arguments.num_ranks}, {"nbytes", nbytes}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}", to_line(json));
   } else {
     fmt::print("{}: {} of {} ranks\n", written.string(),
                size_text(static_cast<std::int64_t>(nbytes)), arguments.num_ranks);
@@ -67,7 +70,9 @@ ranks the reading of few large files, and few ranks that of many small ones. The
 Examples:
   fsdptrain checkpoint reshard runs/gpt2 --ranks 8 --output checkpoints-of-8)");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("path", arguments->path, "a checkpoint; of a folder the newest valid one")
+  command
+      ->add_option("path", arguments->path,
+                   "a checkpoint; of a folder the newest with all its files")
       ->required()
       ->type_name("PATH");
   command->add_option("--ranks", arguments->num_ranks, "how many files it is cut into")
@@ -78,6 +83,7 @@ Examples:
       ->add_option("--output", arguments->output,
                    "a folder of checkpoints, made where it is missing, which gets step-N")
       ->required()
+      ->check(not_empty())
       ->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "one JSON object");
   return {command, [arguments] {

@@ -105,7 +105,7 @@ void verify(const Arguments& arguments) {
     text += text_of(verified);
     json.push_back(json_of(verified));
   }
-  fmt::print("{}", arguments.json ? Json{{"checkpoints", json}}.dump() + "\n" : text);
+  fmt::print("{}", arguments.json ? to_line({{"checkpoints", json}}) : text);
   check<DataError>(num_damaged == 0,
                    "checkpoint verify: {} of {} checkpoints are damaged: a run goes on from the "
                    "newest that is not",

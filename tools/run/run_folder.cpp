@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -68,6 +69,30 @@ void check_inputs_stay(const Config& config, const fs::path& dir) {
   }
 }
 
+// What is in these belongs to checkpoints or to the lock of a run.
+void check_apart(const fs::path& dir) {
+  std::error_code error;
+  for (fs::path folder = fs::absolute(dir).lexically_normal(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const std::string name = folder.filename();
+    const bool is_lock =
+        name == checkpoint::kLockName && fs::exists(folder.parent_path() / kRunRecord, error);
+    check<ConfigError>(
+        !is_lock && name != checkpoint::kStagingFolder && name != checkpoint::kTrashFolder,
+        "run.dir: {} lies in {}, which is for checkpoints or a lock alone: give another folder",
+        dir.string(), folder.string());
+  }
+}
+
+// The working directory cannot be moved, nor what is called by way of itself.
+void check_has_name(const fs::path& dir) {
+  const fs::path name = dir.has_filename() ? dir.filename() : dir.parent_path().filename();
+  check<ConfigError>(name != "." && name != "..",
+                     "run.dir: {} cannot be moved away by --overwrite under this name: give its "
+                     "own, from the folder that it is in",
+                     dir.string());
+}
+
 // Those that are allowed; ConfigError naming the others.
 std::vector<ConfigChange> allowed_changes(const Config& before, const Config& now,
                                           const RunFolder::Options& options,
@@ -98,6 +123,7 @@ RunFolder::RunFolder(fs::path dir)
 
 RunFolder::Contents RunFolder::look(const Options& options) const {
   std::error_code error;
+  check_apart(dir_);
   if (!fs::exists(dir_, error)) {
     naming_run_dir([&] { missing_folders(dir_); });
     return Contents::Nothing;
@@ -115,6 +141,7 @@ RunFolder::Contents RunFolder::look(const Options& options) const {
 
 void RunFolder::read_earlier(const Config& config, const Options& options) {
   if (options.overwrite) {
+    check_has_name(dir_);
     check_inputs_stay(config, dir_);
     is_replaced_ = true;
     return;
@@ -156,6 +183,11 @@ RunFolder RunFolder::read(const fs::path& dir) {
 }
 
 void RunFolder::take_lock() {
+  const fs::path lock = dir_ / checkpoint::kLockName;
+  std::error_code unread;
+  check<ConfigError>(!fs::exists(lock, unread) || fs::is_directory(lock, unread),
+                     "run.dir: {} is no folder, so that it cannot say who runs here: move it away",
+                     lock.string());
   try {
     lock_ = checkpoint::RunLock::acquire(*files_, dir_, {.on_wait = [](const std::string& owner) {
       log_warning("run.dir: waits a minute for a sign of life of {}", owner);

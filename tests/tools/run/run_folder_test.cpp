@@ -300,6 +300,32 @@ TEST_CASE("what the run is to read is not moved away with the folder") {
   RunFolder::claim(config, {.overwrite = true});
 }
 
+TEST_CASE("a name that cannot be moved, a file as lock, and places of checkpoints are refused") {
+  const TemporaryFolder folder;
+  make_run(config_for(folder / "run"));
+  const auto before = names_in(folder / "run");
+  for (const char* name : {"run/.", "run/./", "run/lock/.."}) {
+    for (const auto& way : ways_in()) {
+      CHECK_THROWS_WITH_AS(way(config_for(folder / name), {.overwrite = true}),
+                           Contains("cannot be moved away by --overwrite under this name"),
+                           ConfigError);
+    }
+  }
+  std::filesystem::create_directories(folder / "run/checkpoints/.staging");
+  for (const char* name : {"run/checkpoints/.staging", "run/checkpoints/.trash/deep", "run/lock"}) {
+    for (const auto& way : ways_in()) {
+      CHECK_THROWS_WITH_AS(way(config_for(folder / name), {}), Contains("give another folder"),
+                           ConfigError);
+    }
+  }
+  std::filesystem::remove_all(folder / "run/checkpoints");
+  CHECK(names_in(folder / "run") == before);
+  std::filesystem::remove_all(folder / "run/lock");
+  testing::write_file(folder / "run/lock", "text");
+  CHECK_THROWS_WITH_AS(RunFolder::claim(config_for(folder / "run"), {}),
+                       Contains("run/lock is no folder"), ConfigError);
+}
+
 TEST_SUITE_END();
 
 }  // namespace
