@@ -16,6 +16,7 @@
 //   .staging/20.<attempt>/        one that is being written
 //   .staging/20.<attempt>.replacing/   one that is complete and replaces a checkpoint of its step
 //   .trash/<name>.<attempt>/      one that is being removed
+//   step-00000020.aside.<attempt>  what was no checkpoint, and had the name of one
 //
 // All else is foreign: neither read nor removed.
 namespace fsdptrain::checkpoint {
@@ -23,6 +24,8 @@ namespace fsdptrain::checkpoint {
 inline constexpr std::string_view kStagingFolder = ".staging";
 inline constexpr std::string_view kTrashFolder = ".trash";
 inline constexpr std::string_view kLatestName = "latest";
+// In a checkpoint, of the file of each rank: "rank-00003.safetensors".
+inline constexpr std::string_view kRankFilePrefix = "rank-";
 
 // "step-00000020": eight digits, more where it takes them.
 std::string step_folder_name(std::int64_t step);

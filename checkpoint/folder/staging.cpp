@@ -1,5 +1,6 @@
 #include "checkpoint/folder/staging.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <optional>
 
@@ -52,10 +53,37 @@ bool are_one(FileSystem& files, const path& a, const path& b) {
   }
 }
 
+// Of our own: what it leads to, were it a link, is somebody else's.
+void make_own_folder(FileSystem& files, const path& folder) {
+  check<IoError>(files.make_folder(folder) || files.kind_of(folder) == EntryKind::Folder,
+                 "{}: is a link or a file, and not the folder that checkpoints need: remove it",
+                 folder.string());
+}
+
 void move_to_trash(FileSystem& files, const path& folder, const path& moved,
                    const std::string& name) {
-  files.make_folder(folder / kTrashFolder);
+  make_own_folder(files, folder / kTrashFolder);
   files.rename(moved, folder / kTrashFolder / name);
+}
+
+// Whether a save made it, of which all may be damaged: it has a manifest or files of ranks, or
+// nothing that could be lost.
+bool is_of_a_save(FileSystem& files, const path& checkpoint) {
+  if (files.kind_of(checkpoint) != EntryKind::Folder) {
+    return false;
+  }
+  const std::vector<FolderEntry> entries = files.list(checkpoint);
+  return entries.empty() || std::ranges::any_of(entries, [](const FolderEntry& entry) {
+           return entry.name == kManifestName || entry.name.starts_with(kRankFilePrefix);
+         });
+}
+
+// What somebody else put where a checkpoint is to be: nothing of it is lost.
+void set_aside(FileSystem& files, const path& folder, const path& found, std::string_view attempt) {
+  const path aside = folder / fmt::format("{}.aside.{}", found.filename().string(), attempt);
+  files.rename(found, aside);
+  log_warning("{}: was no checkpoint, and has made way for one: it is {} now", found.string(),
+              aside.string());
 }
 
 void remove_trash(FileSystem& files, const path& folder, const FolderEntry& entry) {
@@ -90,7 +118,7 @@ void clear_staging(FileSystem& files, const path& folder, const FolderEntry& ent
 path make_staging(FileSystem& files, const path& folder, std::int64_t step,
                   std::string_view attempt) {
   make_durable_folder(files, folder);
-  files.make_folder(folder / kStagingFolder);
+  make_own_folder(files, folder / kStagingFolder);
   path staging = folder / kStagingFolder / staging_name(step, attempt);
   check<IoError>(files.make_folder(staging), "{}: is there already", staging.string());
   write_new(files, staging / kNonceName, attempt);
@@ -104,7 +132,11 @@ path commit_staging(FileSystem& files, const path& folder, std::int64_t step,
   files.remove_file(staging / kNonceName);
   files.sync_folder(staging);
   const std::string old_name = fmt::format("{}.{}", step_folder_name(step), attempt);
-  const bool replaces = files.kind_of(checkpoint).has_value();
+  bool replaces = files.kind_of(checkpoint).has_value();
+  if (replaces && !is_of_a_save(files, checkpoint)) {
+    set_aside(files, folder, checkpoint, attempt);
+    replaces = false;
+  }
   if (replaces) {
     const path ready = staging.string() + std::string(kReplacing);
     files.rename(staging, ready);

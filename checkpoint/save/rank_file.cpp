@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "checkpoint/folder/names.h"
+
 namespace fsdptrain::checkpoint {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr std::size_t kStretchBytes = std::size_t{8} << 20;
 }  // namespace
 
 std::string rank_file_name(std::int64_t file) {
-  return fmt::format("rank-{:05}.safetensors", file);
+  return fmt::format("{}{:05}.safetensors", kRankFilePrefix, file);
 }
 
 FileFacts write_rank_file(FileSystem& files, const RankFile& file,

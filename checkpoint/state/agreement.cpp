@@ -55,6 +55,9 @@ std::vector<std::string> agree_on(comm::World& world, const std::function<std::s
     report = kDone + action();
   } catch (const std::exception& error) {
     report = report_of(error);
+  } catch (...) {
+    // Of the user's code; the others must not wait for this rank.
+    report = report_of(Error("what was thrown is no std::exception"));
   }
   std::vector<std::string> texts = world.exchange(report);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {

@@ -47,7 +47,7 @@ class Streaming {
       if (is_given_ && !failure) {
         try {
           sink(item.entry, whole);
-        } catch (const std::exception&) {
+        } catch (...) {
           failure = std::current_exception();
         }
       }
@@ -98,7 +98,7 @@ class Streaming {
       text += fmt::format("{} {} {} {}\n", item.entry.plane, item.entry.name, item.entry.dtype,
                           item.entry.shape);
     }
-    return to_string(digest_of(std::as_bytes(std::span(text))));
+    return to_string(digest_of(text));
   }
 
   // By the number of the tensor; of replicas one tells.

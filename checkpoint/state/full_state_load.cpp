@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/load/fit.h"
 #include "checkpoint/state/agreement.h"
 #include "checkpoint/state/full_state.h"
@@ -55,12 +58,21 @@ class Loading {
 
   // All ranks know what the source has, and that it fits.
   void begin(const FullStateSource* source) {
-    const std::string entries = agree_on(world_, [&] {
-                                  prepare();
-                                  return entries_of(source);
-                                }).front();
+    const std::vector<std::string> texts = agree_on(world_, [&] {
+      prepare();
+      const std::string digest = digest_of_items();
+      return digest + entries_of(source);
+    });
     agree_on(world_, [&] {
-      take_entries(entries);
+      const std::string& first = texts.front();
+      const std::size_t length = to_string(Digest()).size();
+      for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+        check<ConfigError>(first.starts_with(texts[rank].substr(0, length)),
+                           "full state: rank {} has other tensors than rank 0, or loads other "
+                           "planes or dtypes",
+                           rank);
+      }
+      take_entries(first.substr(length));
       const std::vector<std::string> misfits = misfits_of_items();
       check<ConfigError>(misfits.empty(), "full state: it does not fit what is trained: {}",
                          shown_lines(misfits));
@@ -91,6 +103,15 @@ class Loading {
     items_ = items_of(tensors_, options_.planes);
   }
 
+  std::string digest_of_items() const {
+    std::string text = options_.convert_dtypes ? "converts\n" : "";
+    for (const StateItem& item : items_) {
+      text += fmt::format("{} {} {} {}\n", item.entry.plane, item.entry.name, item.entry.dtype,
+                          item.entry.shape);
+    }
+    return to_string(digest_of(text));
+  }
+
   std::string entries_of(const FullStateSource* source) const {
     check<ConfigError>((source != nullptr) == (world_.rank() == 0),
                        "full state: rank 0 has the source and no other rank, got {}",
@@ -101,7 +122,11 @@ class Loading {
         entries.push_back(to_json(entry));
       }
     }
-    return entries.dump();
+    try {
+      return entries.dump();
+    } catch (const Json::exception&) {
+      fail<ConfigError>("full state: the source has a name that is not UTF-8");
+    }
   }
 
   void take_entries(const std::string& text) {
@@ -112,6 +137,14 @@ class Loading {
         check<ConfigError>(entries_.emplace(key, entry).second,
                            "full state: the source has {} twice", text_of(entry));
         order_.push_back(key);
+      }
+    }
+    // Of an optimizer without states the parameters may tell.
+    for (const bool of_states : {true, false}) {
+      for (const auto& [key, entry] : entries_) {
+        if (entry.updates && has_updates(entry) == of_states) {
+          updates_.emplace(entry.name, *entry.updates);
+        }
       }
     }
   }
@@ -148,10 +181,31 @@ class Loading {
     if (given.shape != wanted.shape) {
       lines.push_back(fmt::format("{} has shape {}, not {}", text, given.shape, wanted.shape));
     }
+    if (has_updates(wanted)) {
+      add_misfits_of_updates(given, lines);
+    }
     const bool converts =
         options_.convert_dtypes && is_floating(given.dtype) && is_floating(wanted.dtype);
     if (given.dtype != wanted.dtype && !converts) {
       lines.push_back(fmt::format("{} is {}, not {}", text, given.dtype, wanted.dtype));
+    }
+  }
+
+  // Whether counts of updates are to come with it, which the states of an optimizer are wrong
+  // without.
+  static bool has_updates(const StateEntry& entry) {
+    return entry.plane != kParameters && entry.plane != kAverage;
+  }
+
+  void add_misfits_of_updates(const StateEntry& given, std::vector<std::string>& lines) const {
+    const std::string text = text_of(given);
+    if (!given.updates) {
+      lines.push_back(fmt::format("{} has no count of updates", text));
+    } else if (*given.updates < 0) {
+      lines.push_back(fmt::format("{} has {} updates", text, *given.updates));
+    } else if (const std::int64_t known = updates_.at(given.name); known != *given.updates) {
+      lines.push_back(fmt::format("{} has {} updates, and another state of that parameter {}", text,
+                                  *given.updates, known));
     }
   }
 
@@ -188,15 +242,9 @@ class Loading {
   }
 
   void take_updates() {
-    std::map<std::string, std::int64_t> updates;
-    for (const auto& [key, entry] : entries_) {
-      if (entry.updates) {
-        updates.emplace(entry.name, *entry.updates);
-      }
-    }
     for (const StateTensor& tensor : tensors_.tensors) {
-      const auto found = updates.find(tensor.part.name);
-      if (tensor.segment != nullptr && found != updates.end()) {
+      const auto found = updates_.find(tensor.part.name);
+      if (tensor.segment != nullptr && found != updates_.end()) {
         tensor.segment->step = found->second;
       }
     }
@@ -212,6 +260,8 @@ class Loading {
   // Of the source: what is to be loaded, and in which order it was named.
   std::map<Key, StateEntry> entries_;
   std::vector<Key> order_;
+  // By parameter, as the first of its states has it.
+  std::map<std::string, std::int64_t> updates_;
 };
 
 }  // namespace

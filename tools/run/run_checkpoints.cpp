@@ -73,14 +73,14 @@ bool RunCheckpoints::is_due(std::int64_t steps_done) const {
 }
 
 template <class Action>
-void RunCheckpoints::attempt(const Action& action) {
+void RunCheckpoints::attempt(const Action& action, bool must_succeed) {
   try {
     action();
   } catch (const IoError& error) {
     check_lock();
     ++failed_in_a_row_;
     const CheckpointConfig& config = options_.config;
-    if (config.on_error == "stop" || failed_in_a_row_ >= config.error_limit) {
+    if (must_succeed || config.on_error == "stop" || failed_in_a_row_ >= config.error_limit) {
       throw;
     }
     reporter_.warning(fmt::format("a checkpoint failed, {} of at most {} in a row: {}",
@@ -152,16 +152,18 @@ void RunCheckpoints::save(std::int64_t steps_done) {
   });
 }
 
-bool RunCheckpoints::save_last(std::int64_t steps_done) {
+bool RunCheckpoints::save_last(std::int64_t steps_done, bool has_come_to_its_end) {
   if (!saver_) {
     return false;
   }
   finish();
   if (saved_step_ != steps_done) {
-    attempt([&] {
-      saver_->save_and_wait(steps_done);
-      note(steps_done);
-    });
+    attempt(
+        [&] {
+          saver_->save_and_wait(steps_done);
+          note(steps_done);
+        },
+        has_come_to_its_end);
   }
   return saved_step_ == steps_done;
 }

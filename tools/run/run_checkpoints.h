@@ -51,14 +51,15 @@ class RunCheckpoints {
   // Begins a checkpoint, and waits for it where [checkpoint] says so. IoError as above.
   void save(std::int64_t steps_done);
   // The run ends: waits until the checkpoint of this step is there. Whether it is; IoError as
-  // above.
-  bool save_last(std::int64_t steps_done);
+  // above, and also where it comes to no more steps and the checkpoint to be: it could not go on
+  // from its end.
+  bool save_last(std::int64_t steps_done, bool has_come_to_its_end);
 
  private:
   bool is_due(std::int64_t steps_done) const;
   // Runs what may end with a failed checkpoint.
   template <class Action>
-  void attempt(const Action& action);
+  void attempt(const Action& action, bool must_succeed = false);
   // Error, which ends all ranks, where another process has the run's folder.
   void check_lock() const;
   void note(std::int64_t step);

@@ -9,6 +9,7 @@
 
 #include "checkpoint/folder/names.h"
 #include "checkpoint/folder/staging.h"
+#include "checkpoint/safetensors/file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
@@ -28,6 +29,16 @@ auto naming_run_dir(const Action& action) {
   } catch (PathError& error) {
     error.add_context("run.dir");
     throw;
+  }
+}
+
+// As far as its header goes.
+bool is_readable(const fs::path& weights) {
+  try {
+    const checkpoint::SafetensorsReader header(weights);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 
@@ -244,8 +255,7 @@ std::optional<fs::path> RunFolder::open() {
 }
 
 bool RunFolder::is_done() const {
-  std::error_code error;
-  return earlier_ && earlier_->is_done() && changes_.empty() && fs::exists(weights(), error);
+  return earlier_ && earlier_->is_done() && changes_.empty() && is_readable(weights());
 }
 
 void RunFolder::write_config(const Config& config) const {

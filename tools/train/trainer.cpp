@@ -183,7 +183,7 @@ RunOutcome Trainer::finish(int signal) {
   RunOutcome outcome{.signal = signal};
   std::exception_ptr failure;
   try {
-    outcome.is_saved = checkpoints_->save_last(steps_done_);
+    outcome.is_saved = checkpoints_->save_last(steps_done_, signal == 0);
   } catch (const IoError&) {
     // The same on all ranks.
     failure = std::current_exception();

@@ -18,7 +18,7 @@ namespace {
 // For the folder of a run or of its checkpoints: which of them would do. It is not taken by itself,
 // since the same configuration would then begin with something else later.
 std::string hint_for(checkpoint::FileSystem& files, const std::filesystem::path& from) {
-  for (const std::filesystem::path& folder : {from, from / "checkpoints"}) {
+  for (const std::filesystem::path& folder : {from, from / kCheckpointsFolder}) {
     const std::vector<std::int64_t> steps = checkpoint::list_steps(files, folder);
     if (!steps.empty()) {
       return fmt::format(" (give one checkpoint, such as {})",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors/file.h"
+#include "checkpoint/state/agreement.h"
 #include "checkpoint/state/full_state.h"
 #include "kernels/copy.h"
 #include "runtime/base/error.h"
@@ -140,24 +141,25 @@ void save_weights(const std::optional<std::filesystem::path>& path, comm::World&
   };
   checkpoint::stream_full_state(world, {.model = &model, .average = average}, write,
                                 {.wants = is_weight});
-  if (writer) {
-    writer->commit();
-  }
+  checkpoint::agree_on(world, [&writer] {
+    if (writer) {
+      writer->commit();
+    }
+    return std::string();
+  });
 }
 
 void save_run_weights(const RunFolder* folder, comm::World& world, TrainingRank& rank,
                       const data::Vocabulary& vocabulary) {
   const WeightsInfo info{.config = rank.config(), .vocabulary = vocabulary};
   using Path = std::optional<std::filesystem::path>;
-  std::exception_ptr failure;
-  try {
+  checkpoint::agree_on(world, [folder] {
     if (folder != nullptr) {
       folder->check_held();
     }
-  } catch (const IoError&) {
-    failure = std::current_exception();
-    folder = nullptr;
-  }
+    return std::string();
+  });
+  std::exception_ptr failure;
   const auto save = [&](const Path& path, optim::WeightAverage* average) {
     try {
       save_weights(path, world, rank.sharded(), info, average);

@@ -36,8 +36,8 @@ void save_weights(const std::optional<std::filesystem::path>& path, comm::World&
                   optim::WeightAverage* average = nullptr);
 
 // The weights files of a run, which this rank writes where it has the folder: the parameters, and
-// their average if there is one. All ranks come to the end of both; then the first failure is
-// thrown.
+// their average if there is one. All ranks come to the end of both; then all throw the first
+// failure; where another process has the folder, an IoError before anything is written.
 void save_run_weights(const RunFolder* folder, comm::World& world, TrainingRank& rank,
                       const data::Vocabulary& vocabulary);
 

@@ -1,6 +1,8 @@
 #include "checkpoint/folder/staging.h"
 
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -22,11 +24,11 @@ class StagingFolders {
   // A staging folder with one file in it.
   std::string stage(std::int64_t step, const std::string& text) {
     std::string attempt = make_attempt();
-    write_file(make_staging(*files, root, step, attempt) / "file", text);
+    write_file(make_staging(*files, root, step, attempt) / "rank-00000.safetensors", text);
     return attempt;
   }
   std::string text_of(std::int64_t step) const {
-    return read_file(root / step_folder_name(step) / "file");
+    return read_file(root / step_folder_name(step) / "rank-00000.safetensors");
   }
   std::size_t count(std::string_view name) const {
     return static_cast<std::size_t>(
@@ -74,6 +76,44 @@ TEST_SUITE("checkpoint/folder/staging") {
     commit_staging(*folders.files, folders.root, 30, folders.stage(30, "c"));
     CHECK(folders.text_of(30) == "c");
     CHECK(folders.count(kTrashFolder) == 0);
+  }
+
+  TEST_CASE("what has a checkpoint's name and is none makes way, and nothing of it is lost") {
+    StagingFolders folders;
+    fs::create_directories(folders.root / "step-00000020");
+    write_file(folders.root / "step-00000020/notes.txt", "mine");
+    write_file(folders.root / "step-00000030", "mine, too");
+    fs::create_directory_symlink(folders.folder / "elsewhere", folders.root / "step-00000040");
+    std::vector<std::string> attempts;
+    for (const std::int64_t step : {20, 30, 40}) {
+      attempts.push_back(folders.stage(step, "new"));
+      commit_staging(*folders.files, folders.root, step, attempts.back());
+      CHECK(folders.text_of(step) == "new");
+    }
+    const auto aside = [&](std::int64_t step, std::size_t index) {
+      return folders.root / (step_folder_name(step) + ".aside." + attempts[index]);
+    };
+    CHECK(read_file(aside(20, 0) / "notes.txt") == "mine");
+    CHECK(read_file(aside(30, 1)) == "mine, too");
+    CHECK(fs::is_symlink(aside(40, 2)));
+    CHECK(list_steps(*folders.files, folders.root) == std::vector<std::int64_t>{40, 30, 20});
+    CHECK(sweep(*folders.files, folders.root).empty());
+    CHECK(fs::exists(aside(20, 0)));
+  }
+
+  TEST_CASE("a link in the place of our own folders is refused, and not followed") {
+    for (const std::string_view name : {kStagingFolder, kTrashFolder}) {
+      StagingFolders folders;
+      commit_staging(*folders.files, folders.root, 20, folders.stage(20, "old"));
+      fs::remove_all(folders.root / name);
+      fs::create_directory(folders.folder / "elsewhere");
+      fs::create_directory_symlink(folders.folder / "elsewhere", folders.root / name);
+      CHECK_THROWS_WITH_AS(
+          commit_staging(*folders.files, folders.root, 20, folders.stage(20, "new")),
+          doctest::Contains("is a link or a file"), IoError);
+      CHECK(fs::is_empty(folders.folder / "elsewhere"));
+      CHECK(folders.text_of(20) == "old");
+    }
   }
 
   TEST_CASE("what is discarded is gone, and what is not there needs no discarding") {

@@ -22,6 +22,8 @@ void on_ranks(int num_ranks, const std::function<void(comm::World&)>& body) {
   comm::run_ranks({.num_ranks = num_ranks}, body);
 }
 
+const FullStateSource kNothing;
+
 WholeState whole_of(Mode mode) {
   WholeState whole;
   on_ranks(1, [&](comm::World& world) {
@@ -70,6 +72,60 @@ WholeEntry& entry_of(WholeState& whole, const std::string& plane, const std::str
 }
 
 TEST_SUITE("checkpoint/state/full_state_errors") {
+  TEST_CASE("states of an optimizer without a right count of updates are refused, all by name") {
+    WholeState whole = whole_of(Mode::Sharded);
+    const auto optimizers = [&](auto& found, int wanted) {
+      for (WholeEntry& one : whole) {
+        const std::string& plane = one.entry.plane;
+        if (plane != checkpoint::kParameters && plane != checkpoint::kAverage && wanted-- == 0) {
+          found = &one.entry;
+        }
+      }
+    };
+    StateEntry* none = nullptr;
+    StateEntry* negative = nullptr;
+    StateEntry* other = nullptr;
+    optimizers(none, 0);
+    optimizers(negative, 2);
+    optimizers(other, 4);
+    none->updates.reset();
+    negative->updates = -7;
+    *other->updates += 1;
+    expect_load_refused<ConfigError>(
+        whole, Mode::Sharded,
+        {none->name + " has no count of updates", negative->name + " has -7 updates",
+         "updates, and another state of that parameter"});
+  }
+
+  TEST_CASE("ranks that load other planes, or a source with names of no text, are told apart") {
+    on_ranks(3, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded, 77);
+      FullStateSource source;
+      source.entries.emplace_back().name = "bad\xff";
+      const FullStateSource* const mine = world.rank() == 0 ? &source : nullptr;
+      const std::string planes = error_of_all<ConfigError>(world, [&] {
+        load_full_state(world, program.state(), mine == nullptr ? nullptr : &kNothing,
+                        {.planes = {.optimizer = world.rank() != 2}});
+      });
+      CHECK_MESSAGE(planes.find("rank 2 has other tensors than rank 0") != std::string::npos,
+                    planes);
+      const std::string text =
+          error_of_all<ConfigError>(world, [&] { load_full_state(world, program.state(), mine); });
+      CHECK_MESSAGE(text.find("a name that is not UTF-8") != std::string::npos, text);
+    });
+  }
+
+  TEST_CASE("a sink that throws what is no exception ends all ranks") {
+    on_ranks(2, [&](comm::World& world) {
+      CheckpointRun program(world, Mode::Sharded);
+      const std::string text = error_of_all<Error>(world, [&] {
+        stream_full_state(world, program.state(),
+                          [](const StateEntry& /*entry*/, const Tensor& /*values*/) { throw 42; });
+      });
+      CHECK(text == "rank 0: what was thrown is no std::exception");
+    });
+  }
+
   TEST_CASE("a sink that throws is an error of all ranks, of its type, at the end of all tensors") {
     for (const bool on_all_ranks : {false, true}) {
       on_ranks(3, [&](comm::World& world) {

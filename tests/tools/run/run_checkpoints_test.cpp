@@ -68,7 +68,7 @@ TEST_CASE(
         saving.checkpoints.save(step);
       }
     }
-    CHECK(saving.checkpoints.save_last(4));
+    CHECK(saving.checkpoints.save_last(4, true));
   });
   CHECK(exists(folder / "c", 2));
   CHECK(exists(folder / "c", 4));
@@ -90,7 +90,7 @@ TEST_CASE("without a folder nothing is due and nothing is saved") {
     const auto boundary = saving.checkpoints.meet(world.rank(), 1);
     CHECK(boundary.signal == 1);
     CHECK_FALSE(boundary.is_due);
-    CHECK_FALSE(saving.checkpoints.save_last(1));
+    CHECK_FALSE(saving.checkpoints.save_last(1, true));
   });
 }
 
@@ -102,11 +102,13 @@ TEST_CASE("a checkpoint that fails ends the run where it is to, or at the limit,
     comm::run_ranks({.num_ranks = 2}, [&](comm::World& world) {
       Saving stops(world, {.every = 1, .async = async, .on_error = "stop"}, folder / "file/c");
       CHECK_THROWS_AS(stops.checkpoints.save(1), IoError);
-      CHECK_THROWS_AS(stops.checkpoints.save_last(2), IoError);
+      CHECK_THROWS_AS(stops.checkpoints.save_last(2, false), IoError);
       Saving goes_on(world, {.every = 1, .async = async, .error_limit = 3}, folder / "file/c");
       goes_on.checkpoints.save(1);
-      CHECK_FALSE(goes_on.checkpoints.save_last(2));
+      CHECK_FALSE(goes_on.checkpoints.save_last(2, false));
       CHECK_THROWS_WITH_AS(goes_on.checkpoints.save(3), Contains("file"), IoError);
+      Saving ends(world, {.every = 1, .async = async, .error_limit = 3}, folder / "file/c");
+      CHECK_THROWS_WITH_AS(ends.checkpoints.save_last(2, true), Contains("file"), IoError);
     });
   }
 }

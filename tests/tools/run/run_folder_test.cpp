@@ -43,6 +43,9 @@ std::vector<std::string> names_in(const std::filesystem::path& dir) {
 }
 
 // What a run that has ended leaves, and a file that none does.
+// A safetensors file.
+const std::string kNoTensors("\2\0\0\0\0\0\0\0{}", 10);
+
 void make_run(const Config& config, RunStatus status = RunStatus::Done) {
   RankContext context({.threads = 1});
   const ContextGuard guard(context);
@@ -53,7 +56,7 @@ void make_run(const Config& config, RunStatus status = RunStatus::Done) {
     record.end({.status = status, .steps = 7});
   }
   folder.write_config(config);
-  testing::write_file(folder.weights(), "old");
+  testing::write_file(folder.weights(), kNoTensors);
   testing::write_file(folder.path() / "notes.txt", "mine");
 }
 
@@ -135,6 +138,9 @@ TEST_CASE("a run is done when it says so, has its weights, and nothing about it 
   CHECK_FALSE(RunFolder::claim(config, allowed).is_done());
   CHECK(RunFolder::claim(config, allowed).changes().size() == 1);
   config.train.steps -= 5;
+  // A full disk leaves such files.
+  testing::write_file(folder / "run/weights.safetensors", "");
+  CHECK_FALSE(RunFolder::claim(config, {}).is_done());
   std::filesystem::remove(folder / "run/weights.safetensors");
   CHECK_FALSE(RunFolder::claim(config, {}).is_done());
 }
