@@ -21,6 +21,8 @@ constexpr const char* kReleasedName = "released";
 // Of a folder that is to become an owner's.
 constexpr std::string_view kNewPrefix = "new.";
 constexpr std::uint64_t kMaxTextBytes = 65536;
+// Nobody begins so often: a name beyond it is none of ours.
+constexpr std::int64_t kMaxGeneration = 1'000'000'000'000;
 // Of how others see a heartbeat.
 constexpr comm::Nanoseconds kLook = std::chrono::seconds(1);
 // Of finding that somebody else was faster: each time another process got the lock.
@@ -34,7 +36,8 @@ std::optional<std::int64_t> generation_of(std::string_view name) {
   std::int64_t generation = 0;
   const char* const end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data(), end, generation);
-  const bool is_number = error == std::errc() && rest == end && generation > 0;
+  const bool is_number =
+      error == std::errc() && rest == end && generation > 0 && generation < kMaxGeneration;
   return is_number && generation_name(generation) == name ? std::optional(generation)
                                                           : std::nullopt;
 }

@@ -160,7 +160,7 @@ std::vector<Field> make_fields() {
       {"checkpoint", "every_minutes", "minutes between checkpoints, counted from the one before, whichever asked for it; 0: none for that", [](Config& c) -> Slot { return &c.checkpoint.every_minutes; }, between(0, 1e6)},
       {"checkpoint", "keep", "how many of the newest stay, beside the one that the run went on from; 0: all", [](Config& c) -> Slot { return &c.checkpoint.keep; }, at_least(0)},
       {"checkpoint", "async", "whether training goes on while a checkpoint is written, from a copy in memory; where the run ends it waits", [](Config& c) -> Slot { return &c.checkpoint.async; }},
-      {"checkpoint", "on_error", "what a checkpoint that cannot be written does: warn, and train on, or end the run", [](Config& c) -> Slot { return &c.checkpoint.on_error; }, one_of(kOnError)},
+      {"checkpoint", "on_error", "what a checkpoint that cannot be written does: warn, and train on, or end the run; behind the last step it always ends it", [](Config& c) -> Slot { return &c.checkpoint.on_error; }, one_of(kOnError)},
       {"checkpoint", "error_limit", "checkpoints that fail in a row and end the run all the same", [](Config& c) -> Slot { return &c.checkpoint.error_limit; }, at_least(1), continuing},
       {"checkpoint", "timeout", "seconds that a checkpoint may take until it counts as failed", [](Config& c) -> Slot { return &c.checkpoint.timeout; }, between(1, 31536000)},
 

@@ -165,6 +165,7 @@ TEST_SUITE("checkpoint/folder/lock") {
     Contest contest;
     fs::create_directories(contest.folder / "lock/mine");
     fs::create_directories(contest.folder / "lock/new.1234");
+    fs::create_directories(contest.folder / "lock/9223372036854775807");
     write_file(contest.folder / "lock/7", "");
     const auto lock = contest.acquire(process(1));
     CHECK(fs::exists(contest.folder / "lock/mine"));
