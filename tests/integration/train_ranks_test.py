@@ -207,6 +207,7 @@ class TrainRanks(TrainTest):
         command = " ".join(["train", *TINY, "--threads-as-ranks", "2", "--set", "run.dir=disk/run"]) + " >/dev/null"
         result = self.on_small_disk("40k", command)
         self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertRegex(result.stderr, r"\Awarning: [^\n]*the last checkpoint failed: step \d+ was not saved: ")
         self.assertRegex(result.stderr, r"\nfsdptrain: [^\n]*weights\.safetensors.*No space left on device")
         self.assertEqual([pathlib.Path(path).name for path in result.stdout.split() if "/lock/" not in path],
                          ["config.toml", "metrics.jsonl", "run.json"])

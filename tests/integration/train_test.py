@@ -275,21 +275,20 @@ class Train(TrainTest):
 
     def test_metrics_and_samples_that_cannot_be_written_do_not_end_the_run(self):
         self.prepare(TEXT)
-        # Weights of 16 KiB fit; 300 lines of metrics and of samples do not, and neither does a checkpoint.
+        # Weights of 16 KiB and a checkpoint fit; 300 lines of metrics and of samples do not.
         result = self.run_cli(
             "train", *TINY, "--set", "model.embed_dim=8", "--set", "model.max_seq_len=8", "--set",
             "train.seq_len=8", "--set", "log.every=1", "--set", "train.steps=300", "--set",
             "eval.every=2", "--set", "eval.batches=1", "--set", 'eval.prompts=["' + 200 * "a" + '"]',
-            "--set", "eval.sample_tokens=1", preexec_fn=lambda: limit_file_size(32 << 10))
+            "--set", "eval.sample_tokens=1", "--set", "optimizer.name=sgd", preexec_fn=lambda: limit_file_size(32 << 10))
         self.assertEqual(result.returncode, FAILED, result.stderr)
         warnings = result.stderr.splitlines()
-        self.assertEqual(len(warnings), 4, result.stderr)
-        self.assertIn("warning: a checkpoint failed, 1 of at most 3 in a row: step 300 was not saved", warnings[2])
+        self.assertEqual(len(warnings), 3, result.stderr)
         for name, warning in zip(("metrics", "samples"), sorted(warnings[:2])):
             self.assertRegex(warning, rf"\Awarning: run/{name}.jsonl: writing \d+ bytes at offset \d+ "
                              r"failed: File too large; raise .*: the run goes on\Z")
         self.assertIn("fsdptrain: run/metrics.jsonl and run/samples.jsonl could not be written in full "
-                      "during the run: run/weights.safetensors is complete", warnings[3])
+                      "during the run: run/weights.safetensors is complete", warnings[2])
         for name in ("metrics", "samples"):
             lines = (self.folder / f"run/{name}.jsonl").read_text().splitlines()
             self.assertGreater(len(lines), 30)

@@ -182,13 +182,22 @@ void Trainer::write_weights() {
 RunOutcome Trainer::finish(int signal) {
   RunOutcome outcome{.signal = signal};
   std::exception_ptr failure;
+  std::string said;
   try {
     outcome.is_saved = checkpoints_->save_last(steps_done_, signal == 0);
-  } catch (const IoError&) {
+  } catch (const IoError& error) {
     // The same on all ranks.
     failure = std::current_exception();
+    said = error.what();
   }
-  write_weights();
+  try {
+    write_weights();
+  } catch (const std::exception&) {
+    if (failure) {
+      report_.reporter().warning("the last checkpoint failed: " + said);
+    }
+    throw;
+  }
   if (failure) {
     meet();
     std::rethrow_exception(failure);
