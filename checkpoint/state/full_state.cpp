@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/state/agreement.h"
 #include "checkpoint/state/model_ranks.h"
 #include "runtime/base/error.h"
@@ -32,7 +31,9 @@ class Streaming {
   void begin() {
     const std::vector<std::string> texts = agree_on(world_, [this] {
       prepare();
-      return Json{{"entries", digest_of_entries()}, {"updates", own_updates()}}.dump();
+      const std::string receiver = options_.on_all_ranks ? "all ranks " : "rank 0 ";
+      return Json{{"entries", receiver + digest_of_entries(items_)}, {"updates", own_updates()}}
+          .dump();
     });
     agree_on(world_, [this, &texts] {
       take_openings(texts);
@@ -90,15 +91,6 @@ class Streaming {
     if (is_given_ && ranks.size() > 1 && nbytes > 0) {
       room_ = ranks.allocate({nbytes}, DType::UInt8);
     }
-  }
-
-  std::string digest_of_entries() const {
-    std::string text = options_.on_all_ranks ? "all\n" : "rank 0\n";
-    for (const StateItem& item : items_) {
-      text += fmt::format("{} {} {} {}\n", item.entry.plane, item.entry.name, item.entry.dtype,
-                          item.entry.shape);
-    }
-    return to_string(digest_of(text));
   }
 
   // By the number of the tensor; of replicas one tells.

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/blocks/digest.h"
 #include "checkpoint/load/fit.h"
 #include "checkpoint/state/agreement.h"
 #include "checkpoint/state/full_state.h"
@@ -60,19 +59,10 @@ class Loading {
   void begin(const FullStateSource* source) {
     const std::vector<std::string> texts = agree_on(world_, [&] {
       prepare();
-      const std::string digest = digest_of_items();
-      return digest + entries_of(source);
+      return opening_of(source);
     });
     agree_on(world_, [&] {
-      const std::string& first = texts.front();
-      const std::size_t length = to_string(Digest()).size();
-      for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-        check<ConfigError>(first.starts_with(texts[rank].substr(0, length)),
-                           "full state: rank {} has other tensors than rank 0, or loads other "
-                           "planes or dtypes",
-                           rank);
-      }
-      take_entries(first.substr(length));
+      take_openings(texts);
       const std::vector<std::string> misfits = misfits_of_items();
       check<ConfigError>(misfits.empty(), "full state: it does not fit what is trained: {}",
                          shown_lines(misfits));
@@ -103,16 +93,8 @@ class Loading {
     items_ = items_of(tensors_, options_.planes);
   }
 
-  std::string digest_of_items() const {
-    std::string text = options_.convert_dtypes ? "converts\n" : "";
-    for (const StateItem& item : items_) {
-      text += fmt::format("{} {} {} {}\n", item.entry.plane, item.entry.name, item.entry.dtype,
-                          item.entry.shape);
-    }
-    return to_string(digest_of(text));
-  }
-
-  std::string entries_of(const FullStateSource* source) const {
+  // What this rank tells the others.
+  std::string opening_of(const FullStateSource* source) const {
     check<ConfigError>((source != nullptr) == (world_.rank() == 0),
                        "full state: rank 0 has the source and no other rank, got {}",
                        source == nullptr ? "none" : "one");
@@ -122,15 +104,32 @@ class Loading {
         entries.push_back(to_json(entry));
       }
     }
+    const std::string dtypes = options_.convert_dtypes ? "any dtype " : "one dtype ";
     try {
-      return entries.dump();
+      return Json{{"wanted", dtypes + digest_of_entries(items_)}, {"source", entries}}.dump();
     } catch (const Json::exception&) {
       fail<ConfigError>("full state: the source has a name that is not UTF-8");
     }
   }
 
-  void take_entries(const std::string& text) {
-    for (const Json& json : Json::parse(text)) {
+  void take_openings(const std::vector<std::string>& texts) {
+    std::string wanted;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      const Json opening = Json::parse(texts[rank]);
+      const auto own = opening.at("wanted").get<std::string>();
+      wanted = rank == 0 ? own : wanted;
+      check<ConfigError>(own == wanted,
+                         "full state: rank {} has other tensors than rank 0, or loads other "
+                         "planes or dtypes",
+                         rank);
+      if (rank == 0) {
+        take_entries(opening.at("source"));
+      }
+    }
+  }
+
+  void take_entries(const Json& entries) {
+    for (const Json& json : entries) {
       StateEntry entry = parse_entry(json);
       if (options_.planes.has(entry.plane)) {
         const Key key = key_of(entry);

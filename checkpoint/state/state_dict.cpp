@@ -1,6 +1,9 @@
 #include "checkpoint/state/state_dict.h"
 
+#include <fmt/format.h>
 #include <utility>
+
+#include "checkpoint/format/blocks/digest.h"
 
 namespace fsdptrain::checkpoint {
 
@@ -32,6 +35,15 @@ std::vector<StateItem> items_of(const StateTensors& tensors, const StatePlanes& 
     }
   }
   return items;
+}
+
+std::string digest_of_entries(std::span<const StateItem> items) {
+  std::string text;
+  for (const StateItem& item : items) {
+    text += fmt::format("{} {} {} {}\n", item.entry.plane, item.entry.name, item.entry.dtype,
+                        item.entry.shape);
+  }
+  return to_string(digest_of(text));
 }
 
 std::vector<ShardedEntry> sharded_state(const TrainingState& state, const StatePlanes& planes) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,5 +65,7 @@ struct StateItem {
 };
 // In the order of sharded_state().
 std::vector<StateItem> items_of(const StateTensors& tensors, const StatePlanes& planes);
+// Of what all ranks must have alike, as text of one length.
+std::string digest_of_entries(std::span<const StateItem> items);
 
 }  // namespace fsdptrain::checkpoint

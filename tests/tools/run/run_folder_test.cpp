@@ -42,10 +42,10 @@ std::vector<std::string> names_in(const std::filesystem::path& dir) {
   return names;
 }
 
-// What a run that has ended leaves, and a file that none does.
 // A safetensors file.
 const std::string kNoTensors("\2\0\0\0\0\0\0\0{}", 10);
 
+// What a run that has ended leaves, and a file that none does.
 void make_run(const Config& config, RunStatus status = RunStatus::Done) {
   RankContext context({.threads = 1});
   const ContextGuard guard(context);

@@ -223,23 +223,54 @@ TEST_CASE("weights that cannot be written leave the older file, and no other") {
 
 TEST_CASE("weights that rank 0 cannot write are an error of all ranks, which say so") {
   const TemporaryFolder folder;
+  // Where no file can be begun, and where a complete one cannot get its name.
+  std::filesystem::create_directories(folder / "taken" / "by a folder");
   comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
     using Path = std::optional<std::filesystem::path>;
     Model model(1, world.group());
-    const Path path = world.rank() == 0 ? Path(folder / "none" / "w") : Path();
+    for (const Path& target : {Path(folder / "none" / "w"), Path(folder / "taken")}) {
+      std::string text;
+      try {
+        save_weights(world.rank() == 0 ? target : Path(), world, model.sharded, some_info());
+      } catch (const IoError& error) {
+        text = error.what();
+      }
+      if (!text.starts_with("rank 0: ")) {
+        fail("rank {} has no error of rank 0, got {}", world.rank(), text);
+      }
+    }
+    save_weights(world.rank() == 0 ? Path(folder / "w") : Path(), world, model.sharded,
+                 some_info());
+  });
+  CHECK(std::filesystem::exists(folder / "w"));
+}
+
+TEST_CASE("a folder that another process took is an error of all ranks, and nothing is written") {
+  const TemporaryFolder folder;
+  comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
+    Config config;
+    config.run.dir = folder / "run";
+    config.model.num_layers = 1;
+    config.model.num_heads = 1;
+    config.model.embed_dim = 8;
+    std::optional<RunFolder> mine;
+    if (world.rank() == 0) {
+      mine = RunFolder::claim(config, {});
+      mine->open();
+      std::filesystem::remove_all(folder / "run" / "lock");
+    }
+    TrainingRank rank(config, world.group());
     std::string text;
     try {
-      save_weights(path, world, model.sharded, some_info());
+      save_run_weights(mine ? &*mine : nullptr, world, rank, some_info().vocabulary);
     } catch (const IoError& error) {
       text = error.what();
     }
     if (!text.starts_with("rank 0: ")) {
       fail("rank {} has no error of rank 0, got {}", world.rank(), text);
     }
-    save_weights(world.rank() == 0 ? Path(folder / "w") : Path(), world, model.sharded,
-                 some_info());
   });
-  CHECK(std::filesystem::exists(folder / "w"));
+  CHECK_FALSE(std::filesystem::exists(folder / "run" / "weights.safetensors"));
 }
 
 TEST_CASE("metadata that are not there are named") {
