@@ -94,7 +94,8 @@ TEST_SUITE("checkpoint/state/full_state_errors") {
     expect_load_refused<ConfigError>(
         whole, Mode::Sharded,
         {none->name + " has no count of updates", negative->name + " has -7 updates",
-         "updates, and another state of that parameter"});
+         fmt::format("of {} has {} updates, and another state of that parameter {}", other->name,
+                     *other->updates - 1, *other->updates)});
   }
 
   TEST_CASE("ranks that load other planes, or a source with names of no text, are told apart") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -221,28 +222,50 @@ TEST_CASE("weights that cannot be written leave the older file, and no other") {
   CHECK(std::distance(begin(files), end(files)) == 1);
 }
 
+// An IoError, on every rank; by an error of its own, since a rank is no thread of the test.
+void expect_error_of_rank_0(const comm::World& world, const std::function<void()>& action) {
+  std::string text;
+  try {
+    action();
+  } catch (const IoError& error) {
+    text = error.what();
+  }
+  if (!text.starts_with("rank 0: ")) {
+    fail("rank {} has no error of rank 0, got {}", world.rank(), text);
+  }
+}
+
 TEST_CASE("weights that rank 0 cannot write are an error of all ranks, which say so") {
   const TemporaryFolder folder;
-  // Where no file can be begun, and where a complete one cannot get its name.
-  std::filesystem::create_directories(folder / "taken" / "by a folder");
   comm::run_ranks({.num_ranks = 3}, [&](comm::World& world) {
     using Path = std::optional<std::filesystem::path>;
     Model model(1, world.group());
-    for (const Path& target : {Path(folder / "none" / "w"), Path(folder / "taken")}) {
-      std::string text;
-      try {
-        save_weights(world.rank() == 0 ? target : Path(), world, model.sharded, some_info());
-      } catch (const IoError& error) {
-        text = error.what();
-      }
-      if (!text.starts_with("rank 0: ")) {
-        fail("rank {} has no error of rank 0, got {}", world.rank(), text);
-      }
-    }
+    expect_error_of_rank_0(world, [&] {
+      save_weights(world.rank() == 0 ? Path(folder / "none" / "w") : Path(), world, model.sharded,
+                   some_info());
+    });
     save_weights(world.rank() == 0 ? Path(folder / "w") : Path(), world, model.sharded,
                  some_info());
   });
   CHECK(std::filesystem::exists(folder / "w"));
+}
+
+TEST_CASE("weights that are complete and cannot get their name are an error of all ranks") {
+  const TemporaryFolder folder;
+  // Once the file is begun, what ranks say next finds its name taken.
+  const auto take_name = [&folder] {
+    if (!std::filesystem::is_empty(folder.path())) {
+      std::filesystem::create_directories(folder / "w" / "by a folder");
+    }
+  };
+  comm::run_ranks({.num_ranks = 3, .world = {.delay = take_name}}, [&](comm::World& world) {
+    using Path = std::optional<std::filesystem::path>;
+    Model model(1, world.group());
+    expect_error_of_rank_0(world, [&] {
+      save_weights(world.rank() == 0 ? Path(folder / "w") : Path(), world, model.sharded,
+                   some_info());
+    });
+  });
 }
 
 TEST_CASE("a folder that another process took is an error of all ranks, and nothing is written") {
@@ -260,15 +283,9 @@ TEST_CASE("a folder that another process took is an error of all ranks, and noth
       std::filesystem::remove_all(folder / "run" / "lock");
     }
     TrainingRank rank(config, world.group());
-    std::string text;
-    try {
+    expect_error_of_rank_0(world, [&] {
       save_run_weights(mine ? &*mine : nullptr, world, rank, some_info().vocabulary);
-    } catch (const IoError& error) {
-      text = error.what();
-    }
-    if (!text.starts_with("rank 0: ")) {
-      fail("rank {} has no error of rank 0, got {}", world.rank(), text);
-    }
+    });
   });
   CHECK_FALSE(std::filesystem::exists(folder / "run" / "weights.safetensors"));
 }
